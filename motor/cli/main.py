@@ -1,0 +1,15 @@
+"""The `motor` command: one module per subcommand, registered here."""
+
+import typer
+
+app = typer.Typer(
+    name="motor",
+    help="Motor Coordinator: the OpenAI-compatible coordinator of token-only vLLM serving.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def motor() -> None:
+    """Keep subcommands as subcommands, also while there is only one."""
