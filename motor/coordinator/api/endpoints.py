@@ -1,0 +1,142 @@
+"""The ASGI endpoints: every exchange passes `Exchange`, which owns error bodies and the request's log line."""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.types import Receive, Scope, Send
+
+from motor.coordinator.api.client_sink import ClientSink, serve_while_connected
+from motor.coordinator.api.request_parsing import (
+    TraceHeaders,
+    header,
+    native_request,
+    parse_client_request,
+    read_body,
+)
+from motor.coordinator.domain.errors import ClientGone, MotorError
+from motor.coordinator.domain.request import Api, ClientRequest
+from motor.coordinator.pipeline import Pipeline
+from motor.coordinator.telemetry.log import bind_request, get_logger
+from motor.coordinator.telemetry.metrics import Metrics
+from motor.coordinator.telemetry.recent_requests import RecentRequests
+from motor.coordinator.telemetry.stages import StageClock
+from motor.coordinator.wire.openai import error_payload
+from motor.coordinator.wire.sse import DONE_EVENT, encode_event
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLimits:
+    """What the edge allows a client.
+
+    Attributes:
+        max_body_bytes: Of a request.
+        stall_seconds: How long a client may read nothing while we have something for it.
+    """
+
+    max_body_bytes: int
+    stall_seconds: float
+
+
+class Edge:
+    """What all endpoints share."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        metrics: Metrics,
+        recent: RecentRequests,
+        trace_headers: TraceHeaders,
+        limits: EdgeLimits,
+    ) -> None:
+        self.pipeline = pipeline
+        self.metrics = metrics
+        self.recent = recent
+        self.trace_headers = trace_headers
+        self.limits = limits
+
+    async def answer(
+        self, send: Send, api: str, work: Callable[[ClientSink, StageClock], Awaitable[ClientRequest | None]]
+    ) -> None:
+        """Run one exchange; every error becomes an OpenAI error body or, in a stream, an error event."""
+        sink = ClientSink(send)
+        clock = StageClock(time.perf_counter)
+        self.metrics.requests_in_flight.inc()
+        status = 500
+        try:
+            with clock.stage("total"):
+                await work(sink, clock)
+                await sink.finish()
+            status = sink.status or 200
+        except ClientGone:
+            status = ClientGone.default_status
+            self.metrics.client_disconnects.inc()
+        except MotorError as error:
+            status = error.status
+            _log.warning("request.failed", domain=error.domain, kind=error.kind, status=error.status)
+            await _tell(sink, error)
+        except Exception as error:  # the one catch-all: a bug must end one request, not the process
+            _log.exception("request.crashed", error_type=type(error).__name__)
+            await _tell(sink, MotorError("internal error"))
+        finally:
+            self.metrics.requests_in_flight.dec()
+            self.metrics.request_done(api, status, clock)
+
+
+async def _tell(sink: ClientSink, error: MotorError) -> None:
+    payload = error_payload(error)
+    if not sink.has_started:
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
+        await sink.start(error.status, headers)
+        await sink.write(payload)
+    elif sink.is_event_stream:
+        await sink.write(encode_event(payload) + DONE_EVENT)
+    else:
+        return  # a broken body must not look complete: leave it without its end, the server closes the connection
+    await sink.finish()
+
+
+class OpenAiEndpoint:
+    """`POST /v1/chat/completions` and `POST /v1/completions`."""
+
+    def __init__(self, edge: Edge, api: Api) -> None:
+        self._edge = edge
+        self._api = api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def work(sink: ClientSink, clock: StageClock) -> None:
+            edge = self._edge
+            body = await read_body(scope, receive, edge.limits.max_body_bytes)
+            client = parse_client_request(scope, self._api, body, edge.trace_headers)
+            with bind_request(request_id=client.peer_id):
+                original = native_request(scope, body)
+                serving = edge.pipeline.serve(client, original, sink, clock)
+                try:
+                    await serve_while_connected(serving, receive, sink, edge.limits.stall_seconds)
+                finally:
+                    edge.recent.remember(client.peer_id, clock)
+
+        await self._edge.answer(send, self._api, work)
+
+
+class NativeEndpoint:
+    """Other generating APIs, which engines serve by themselves."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def work(sink: ClientSink, clock: StageClock) -> None:
+            edge = self._edge
+            body = await read_body(scope, receive, edge.limits.max_body_bytes)
+            headers = edge.trace_headers(header(scope, b"traceparent"), header(scope, b"tracestate"))
+            relaying = edge.pipeline.relay(native_request(scope, body), headers, sink)
+            await serve_while_connected(relaying, receive, sink, edge.limits.stall_seconds)
+
+        await self._edge.answer(send, "native", work)

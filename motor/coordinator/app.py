@@ -1,0 +1,184 @@
+"""The composition root: builds every object once from the settings, and runs the servers."""
+
+import asyncio
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.applications import Starlette
+
+from motor.coordinator.api.application import ModelCard, management_application, public_application
+from motor.coordinator.api.endpoints import Edge, EdgeLimits
+from motor.coordinator.config import Settings
+from motor.coordinator.domain.instance import Instance, Role
+from motor.coordinator.engine.openai_engine_client import OpenAiEngineClient
+from motor.coordinator.engine.token_engine_client import EngineTimeouts, TokenEngineClient
+from motor.coordinator.instances.readiness import ReadinessProbe
+from motor.coordinator.instances.registry import InstanceRegistry
+from motor.coordinator.pipeline import Pipeline, TokenChain
+from motor.coordinator.render.tokenization_service import TokenizationService
+from motor.coordinator.render.vllm_render_client import VllmRenderClient
+from motor.coordinator.router.native import NativeRouter
+from motor.coordinator.router.rescheduler import Rescheduler
+from motor.coordinator.router.union import UnionTopology
+from motor.coordinator.scheduling.load_ledger import LoadLedger
+from motor.coordinator.scheduling.scheduler import Scheduler
+from motor.coordinator.telemetry.log import get_logger
+from motor.coordinator.telemetry.metrics import Metrics
+from motor.coordinator.telemetry.recent_requests import RecentRequests
+from motor.coordinator.telemetry.trace import child_trace_headers
+from motor.coordinator.transport.http_pool import HttpPool
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """A built Coordinator: its two applications, and what tests and operators look into."""
+
+    public: Starlette
+    management: Starlette
+    metrics: Metrics
+    ledger: LoadLedger
+    pool: HttpPool
+    render_client: VllmRenderClient | None
+
+    def leftovers(self) -> dict[str, int]:
+        """Return everything that a finished request must have given back; all zero when idle."""
+        return {
+            "reservations": self.ledger.num_reservations,
+            "peer_requests": self.pool.num_open,
+            "render_calls": self.render_client.num_outstanding if self.render_client is not None else 0,
+            "requests_in_flight": self.metrics.num_requests_in_flight,
+        }
+
+
+@asynccontextmanager
+async def coordinator(settings: Settings) -> AsyncIterator[Coordinator]:
+    """Build everything inside the running loop; leaving the block closes every connection."""
+    metrics = Metrics()
+    pool = HttpPool(
+        connect_seconds=settings.timeouts.connect_seconds,
+        on_stale_retry=lambda origin: metrics.connection_retried(),
+    )
+    try:
+        yield _build(settings, metrics, pool)
+    finally:
+        await pool.close()
+
+
+def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
+    timeouts = EngineTimeouts(
+        first_token_seconds=settings.timeouts.first_token_seconds,
+        inter_token_seconds=settings.timeouts.inter_token_seconds,
+        request_seconds=settings.timeouts.request_seconds,
+    )
+    registry = InstanceRegistry(
+        Instance(one.id, Role(one.role), one.url, one.data_parallel_size) for one in settings.instances
+    )
+    ledger = LoadLedger()
+    scheduler = Scheduler(registry, ledger)
+    render_client = _render_client(settings, pool)
+    chain = None
+    names = settings.model.served_model_names
+    if render_client is not None:
+        chain = TokenChain(
+            tokenization=TokenizationService(render_client),
+            derenderer=render_client,
+            rescheduler=Rescheduler(UnionTopology(scheduler, TokenEngineClient(pool, timeouts))),
+            model=names[0],
+            queue_chunks=settings.streaming.queue_chunks,
+        )
+    pipeline = Pipeline(chain, NativeRouter(scheduler, OpenAiEngineClient(pool, timeouts)), metrics, time.time)
+    limits = EdgeLimits(settings.api.max_body_bytes, settings.streaming.client_stall_seconds)
+    edge = Edge(pipeline, metrics, RecentRequests(), _trace_headers, limits)
+    readiness = ReadinessProbe(registry, pool, render_client.is_healthy if render_client is not None else None)
+    started = int(time.time())
+    cards = [ModelCard(name, started, settings.model.max_model_len) for name in names]
+    return Coordinator(
+        public=public_application(edge, readiness.reasons, cards),
+        management=management_application(edge, readiness.reasons),
+        metrics=metrics,
+        ledger=ledger,
+        pool=pool,
+        render_client=render_client,
+    )
+
+
+def _render_client(settings: Settings, pool: HttpPool) -> VllmRenderClient | None:
+    if not settings.render_config.enable:
+        return None
+    return VllmRenderClient(pool, settings.render_config.base_urls, settings.render_config.timeout_ms / 1000)
+
+
+def _trace_headers(traceparent: str | None, tracestate: str | None) -> dict[str, str]:
+    return child_trace_headers(traceparent, tracestate, secrets.token_bytes(8))
+
+
+async def serve(settings: Settings) -> None:
+    """Run the public and the management server until SIGTERM or SIGINT, then let requests finish."""
+    async with coordinator(settings) as built:
+        servers = [
+            _server(built.public, settings.api.host, settings.api.port, settings),
+            _server(built.management, settings.management.host, settings.management.port, settings),
+        ]
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _stop_all, servers)
+        _log.info(
+            "coordinator.starting",
+            address=f"{settings.api.host}:{settings.api.port}",
+            management=f"{settings.management.host}:{settings.management.port}",
+            deploy_mode=settings.deploy_mode,
+            render=settings.render_config.enable,
+            num_instances=len(settings.instances),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            for server in servers:
+                tasks.create_task(_run(server, servers))
+        _log.info("coordinator.stopped")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: two servers share one process, `serve` handles the signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def _server(application: Starlette, host: str, port: int, settings: Settings) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            application,
+            host=host,
+            port=port,
+            loop="uvloop",
+            http="httptools",
+            lifespan="off",
+            ws="none",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_keep_alive=settings.api.keep_alive_timeout_seconds,
+            timeout_graceful_shutdown=int(settings.api.shutdown_grace_seconds),
+        )
+    )
+
+
+async def _run(server: _Server, servers: Sequence[_Server]) -> None:
+    """Run one server; if it ends, for instance because its port is taken, the others end too."""
+    try:
+        await server.serve()
+    finally:
+        _stop_all(servers)
+
+
+def _stop_all(servers: Sequence[_Server]) -> None:
+    for server in servers:
+        server.should_exit = True

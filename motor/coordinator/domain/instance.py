@@ -1,0 +1,29 @@
+"""What the Coordinator knows of an engine instance; its load lives in the scheduler's ledger, not here."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What an instance does in its topology (RFC: Handoff, Trigger, Union)."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    UNION = "union"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One engine instance, replaced whole when anything about it changes.
+
+    Attributes:
+        id: Unique name, shown in logs and metrics.
+        role: Which legs it may serve.
+        url: Base URL without trailing slash; may carry a path prefix.
+        data_parallel_size: Number of data-parallel ranks behind the URL.
+    """
+
+    id: str
+    role: Role
+    url: str
+    data_parallel_size: int = 1

@@ -1,0 +1,157 @@
+"""The life of one OpenAI request: the RFC's stages in order, and nothing else."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from motor.coordinator.domain.errors import RenderFault, TokenOnlyUnsupported, root_cause
+from motor.coordinator.domain.generation import GenerateResponse
+from motor.coordinator.domain.request import ClientRequest
+from motor.coordinator.engine.openai_engine_client import NativeRequest
+from motor.coordinator.render.models import ChunkSink, TokenizedBatch, TokenizedRequest
+from motor.coordinator.render.response import complete_response
+from motor.coordinator.render.streaming_response import StreamingRenderSession
+from motor.coordinator.render.tokenization_service import TokenizationService
+from motor.coordinator.render.vllm_render_client import VllmRenderClient
+from motor.coordinator.router.native import CHAIN_HEADER, NativeRouter
+from motor.coordinator.router.rescheduler import Rescheduler
+from motor.coordinator.telemetry.log import get_logger
+from motor.coordinator.telemetry.metrics import Metrics
+from motor.coordinator.telemetry.stages import StageClock
+from motor.coordinator.wire.response_sink import ResponseSink
+
+_log = get_logger(__name__)
+TOKEN_CHAIN = (CHAIN_HEADER, b"token")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChain:
+    """What the token chain needs; absent when Render is off.
+
+    Attributes:
+        tokenization: Token In.
+        derenderer: The sidecar's other half.
+        rescheduler: Runs prompts on engines.
+        model: The name that clients are told.
+        queue_chunks: Engine chunks a choice may have waiting.
+    """
+
+    tokenization: TokenizationService
+    derenderer: VllmRenderClient
+    rescheduler: Rescheduler
+    model: str
+    queue_chunks: int
+
+
+class Pipeline:
+    """Serves requests; holds no request of its own.
+
+    Args:
+        chain: The token chain, or `None` if Render is off.
+        native: The native chain.
+        metrics: Counters.
+        wall_clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self, chain: TokenChain | None, native: NativeRouter, metrics: Metrics, wall_clock: Callable[[], float]
+    ) -> None:
+        self._chain = chain
+        self._native = native
+        self._metrics = metrics
+        self._wall_clock = wall_clock
+
+    async def serve(
+        self, client: ClientRequest, original: NativeRequest, sink: ResponseSink, clock: StageClock
+    ) -> str:
+        """Answer one Chat Completions or Completions request; return the chain that served it.
+
+        Raises:
+            MotorError: What the client must be told; nothing of the request is left behind.
+        """
+        if self._chain is None:
+            await self._serve_natively(client, original, sink, 0)
+            return "native"
+        try:
+            await self._serve_tokens(self._chain, client, sink, clock)
+        except (RenderFault, TokenOnlyUnsupported) as error:
+            if sink.has_started:
+                raise
+            _log.warning("chain.fallback", reason=error.kind, domain=error.domain, fallback="native")
+            self._metrics.render_fallback(error.kind)
+            await self._serve_natively(client, original, sink, 0)
+            return "native"
+        return "token"
+
+    async def relay(self, original: NativeRequest, request_headers: dict[str, str], sink: ResponseSink) -> None:
+        """Answer a request of any other API, which never tries a Render route; raises as `serve`."""
+        await self._native.relay(original, request_headers, 0, sink)
+
+    async def _serve_natively(
+        self, client: ClientRequest, original: NativeRequest, sink: ResponseSink, num_prompt_tokens: int
+    ) -> None:
+        headers = {**client.forward_headers, "x-request-id": client.peer_id}
+        await self._native.relay(original, headers, num_prompt_tokens, sink)
+
+    async def _serve_tokens(
+        self, chain: TokenChain, client: ClientRequest, sink: ResponseSink, clock: StageClock
+    ) -> None:
+        created = int(self._wall_clock())
+        with clock.stage("render"):
+            batch = await chain.tokenization.tokenize(client)
+        self._metrics.prompt_tokens(batch.num_prompt_tokens)
+        if client.is_stream:
+            await self._stream(chain, batch, created, sink, clock)
+        else:
+            await self._complete(chain, batch, created, sink, clock)
+
+    async def _stream(
+        self, chain: TokenChain, batch: TokenizedBatch, created: int, sink: ResponseSink, clock: StageClock
+    ) -> None:
+        async def stream_prompt(client: ClientRequest, request: TokenizedRequest, chunks: ChunkSink) -> None:
+            await chain.rescheduler.stream(client, request, chunks)
+
+        session = StreamingRenderSession(
+            batch,
+            stream_prompt,
+            chain.derenderer,
+            sink,
+            model=chain.model,
+            created=created,
+            queue_chunks=chain.queue_chunks,
+            headers=[TOKEN_CHAIN],
+            clock=clock,
+        )
+        try:
+            await session.run()
+        except BaseExceptionGroup as group:
+            raise root_cause(group) from group
+        finally:
+            self._metrics.completion_tokens(session.num_completion_tokens)
+
+    async def _complete(
+        self, chain: TokenChain, batch: TokenizedBatch, created: int, sink: ResponseSink, clock: StageClock
+    ) -> None:
+        with clock.stage("first_chunk"):
+            responses = await self._generate_all(chain, batch)
+        with clock.stage("derender"):
+            body = await complete_response(batch, responses, chain.derenderer, model=chain.model, created=created)
+        num_tokens = sum(len(choice.token_ids or ()) for response in responses for choice in response.choices)
+        self._metrics.completion_tokens(num_tokens)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), TOKEN_CHAIN]
+        await sink.start(200, headers)
+        await sink.write(body)
+
+    @staticmethod
+    async def _generate_all(chain: TokenChain, batch: TokenizedBatch) -> list[GenerateResponse]:
+        if len(batch.prompts) == 1:
+            return [await chain.rescheduler.generate(batch.client, batch.prompts[0])]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [
+                    tasks.create_task(chain.rescheduler.generate(batch.client, prompt)) for prompt in batch.prompts
+                ]
+        except BaseExceptionGroup as group:
+            raise root_cause(group) from group
+        return [task.result() for task in running]
+

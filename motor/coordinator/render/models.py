@@ -1,0 +1,106 @@
+"""The vocabulary of tokenized serving: what Render made of a request, and the ports that the router sees."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from motor.coordinator.domain.generation import GenerateChunk
+from motor.coordinator.domain.request import ClientRequest
+from motor.coordinator.domain.tokens import PhysicalTokenIds, SemanticTokenIds
+
+
+class TokenizerSource(StrEnum):
+    """Who made the prompt's token ids."""
+
+    RENDER = "render"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedRequest:
+    """One prompt, ready for token-only generate; budget and obfuscation return changed copies.
+
+    Attributes:
+        prompt_index: Position in the client's prompt list.
+        semantic_ids: The exact prompt, what the tokenizer means.
+        sampling_params: Render's `sampling_params`, with `max_tokens` always present.
+        metadata: Every other member of Render's GenerateRequest, undecoded.
+        tokenizer_source: Who made the ids.
+        physical_ids: What the engine must see; set iff obfuscation is on.
+    """
+
+    prompt_index: int
+    semantic_ids: SemanticTokenIds
+    sampling_params: Mapping[str, Any]
+    metadata: Mapping[str, msgspec.Raw] = field(default_factory=dict)
+    tokenizer_source: TokenizerSource = TokenizerSource.RENDER
+    physical_ids: PhysicalTokenIds | None = None
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Length of the prompt in tokens."""
+        return len(self.semantic_ids)
+
+    @property
+    def num_choices(self) -> int:
+        """`n`: how many answers the engine makes for this prompt."""
+        return int(self.sampling_params.get("n") or 1)
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens each choice may have."""
+        return int(self.sampling_params["max_tokens"])
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedBatch:
+    """All prompts of one client request; a single prompt is a batch of 1."""
+
+    client: ClientRequest
+    prompts: tuple[TokenizedRequest, ...]
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Prompt tokens of all prompts."""
+        return sum(prompt.num_prompt_tokens for prompt in self.prompts)
+
+    @property
+    def num_choices(self) -> int:
+        """Choices of all prompts, as the client counts them."""
+        return sum(prompt.num_choices for prompt in self.prompts)
+
+
+class DerenderedChoice(msgspec.Struct, kw_only=True):
+    """The choice of a streamed derender answer; chat has `delta`, completions have `text`."""
+
+    index: int = 0
+    delta: dict[str, Any] | None = None
+    text: str | None = None
+    logprobs: Any = None
+    finish_reason: str | None = None
+
+
+class DerenderedChunk(msgspec.Struct, kw_only=True):
+    """What streaming derender made of one generate chunk."""
+
+    choices: Sequence[DerenderedChoice] = ()
+
+
+class DerenderChunkAnswer(msgspec.Struct, kw_only=True):
+    """Answer of a streamed derender call: the chunk and the state for the next call, kept undecoded."""
+
+    chunk: DerenderedChunk
+    stream_state: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class ChunkSink(Protocol):
+    """Where an attempt pushes the engine's chunks of one prompt."""
+
+    async def opened(self) -> None:
+        """The engine has accepted the request; returns when every sibling stream is open as well."""
+
+    async def put(self, chunk: GenerateChunk) -> None:
+        """Take the next chunk; waits while the client is slow, which stops reading from the engine."""

@@ -1,0 +1,275 @@
+"""The life of one streamed choice: stage → derender → commit, without I/O (RFC: Streaming Derender).
+
+A chunk is staged, its derender call made by the shell, the outcome derived, written to the client, and only then
+committed. A failure at any point leaves the committed snapshot as it was, so the identical call may be repeated and
+a later attempt goes on from what the client has really seen.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from motor.coordinator.domain.generation import GenerateChoice
+from motor.coordinator.render.models import DerenderChunkAnswer, DerenderedChoice
+
+
+class IllegalTransition(RuntimeError):
+    """A step that the stream's state does not allow; the state is unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRules:
+    """How a choice may end, from the sampling parameters.
+
+    Attributes:
+        strings: Stop strings, which vLLM's derender does not cut.
+        includes_stop: `include_stop_str_in_output`.
+    """
+
+    strings: tuple[str, ...] = ()
+    includes_stop: bool = False
+
+    @property
+    def num_held_characters(self) -> int:
+        """How much text may be the beginning of a stop string and must wait, as native vLLM lets it wait."""
+        return 0 if self.includes_stop or not self.strings else max(map(len, self.strings)) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything about a choice that a derender call changes.
+
+    Attributes:
+        state: `stream_state` for the next call.
+        num_committed: How many ids of the ledger have been shown.
+        held_field: Which text field (`content`, `reasoning`, `text`) the held text belongs to.
+        held_text: Text that may be the beginning of a stop string.
+        has_tools: Whether a tool call has been shown.
+        is_finished: Whether the finish reason has been shown.
+    """
+
+    state: bytes = b"null"
+    num_committed: int = 0
+    held_field: str = ""
+    held_text: str = ""
+    has_tools: bool = False
+    is_finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceEvent:
+    """One OpenAI chunk choice for the client, before the envelope.
+
+    Attributes:
+        delta: For chat: the visible members, none of them null.
+        text: For completions.
+        token_ids: The engine's ids of this event, the terminating one included.
+        logprobs: As derendered.
+        finish_reason: Set on the last event.
+        stop_reason: As the engine gave it; only meaningful with a finish reason.
+    """
+
+    token_ids: list[int]
+    delta: dict[str, Any] | None = None
+    text: str | None = None
+    logprobs: Any = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a derender answer means: what to write, and what is true once it is written."""
+
+    event: ChoiceEvent | None
+    snapshot: Snapshot
+    token_ids: list[int]
+
+
+class PromptStream:
+    """One choice of one prompt; mutable: `_committed`, `_ledger`, `_staged`, `_attempt_start`.
+
+    Args:
+        choice_index: The engine's index of the choice.
+        stop: How it may end.
+        keeps_empty: Whether chunks without visible text are shown too (logprobs or token ids were asked for).
+        is_named_tool_choice: A named tool keeps the engine's finish reason.
+    """
+
+    def __init__(
+        self, choice_index: int, stop: StopRules, *, keeps_empty: bool = False, is_named_tool_choice: bool = False
+    ) -> None:
+        self.choice_index = choice_index
+        self._stop = stop
+        self._keeps_empty = keeps_empty
+        self._is_named_tool_choice = is_named_tool_choice
+        self._committed = Snapshot()
+        self._ledger: list[int] = []
+        self._staged: GenerateChoice | None = None
+        self._attempt_start = self._committed
+
+    @property
+    def committed(self) -> Snapshot:
+        """The last state whose text the client has."""
+        return self._committed
+
+    @property
+    def committed_ids(self) -> tuple[int, ...]:
+        """The semantic ids whose text the client has, in order."""
+        return tuple(self._ledger)
+
+    @property
+    def num_committed(self) -> int:
+        """How many ids the client has seen as text."""
+        return len(self._ledger)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the client has the finish reason."""
+        return self._committed.is_finished
+
+    def begin_attempt(self) -> None:
+        """Remember where this attempt starts."""
+        self._attempt_start = self._committed
+
+    def abandon_staged(self) -> None:
+        """Forget a staged chunk whose derender call failed; the committed state is untouched."""
+        self._staged = None
+
+    def stage(self, choice: GenerateChoice) -> GenerateChoice:
+        """Take the next chunk; return what Derender must be asked.
+
+        The id that ended the sequence must not reach Derender, which would show its text (`<|im_end|>`).
+
+        Raises:
+            IllegalTransition: A chunk is staged already, or the choice has finished.
+        """
+        if self._staged is not None:
+            raise IllegalTransition("a chunk is staged already")
+        if self._committed.is_finished:
+            raise IllegalTransition("the choice has finished")
+        self._staged = choice
+        ids = choice.token_ids or []
+        if ends_with_stop_id(choice) and not self._stop.includes_stop:
+            return replace_choice(choice, ids[:-1])
+        return replace_choice(choice, ids)
+
+    def derive(self, answer: DerenderChunkAnswer) -> Outcome:
+        """Return what the answer to the staged chunk's call means; changes nothing.
+
+        Raises:
+            IllegalTransition: Nothing is staged.
+        """
+        staged = self._staged
+        if staged is None:
+            raise IllegalTransition("no chunk is staged")
+        shown = answer.chunk.choices[0] if answer.chunk.choices else DerenderedChoice(index=staged.index)
+        before = self._committed
+        ids = staged.token_ids or []
+        fields, held_field, held_text = self._visible_fields(shown, staged, before)
+        has_tools = before.has_tools or "tool_calls" in fields
+        snapshot = replace(
+            before,
+            state=bytes(answer.stream_state),
+            num_committed=before.num_committed + len(ids),
+            held_field=held_field,
+            held_text=held_text,
+            has_tools=has_tools,
+            is_finished=staged.finish_reason is not None,
+        )
+        event = ChoiceEvent(
+            token_ids=ids,
+            delta=fields if shown.text is None else None,
+            text=fields.get("text") if shown.text is not None else None,
+            logprobs=shown.logprobs,
+            finish_reason=self._finish_reason(staged, has_tools),
+            stop_reason=staged.stop_reason,
+        )
+        is_empty = not fields and staged.finish_reason is None and shown.logprobs is None and not self._keeps_empty
+        return Outcome(None if is_empty else event, snapshot, ids)
+
+    def commit(self, outcome: Outcome) -> None:
+        """Make an outcome true: its event has been accepted for the client.
+
+        Raises:
+            IllegalTransition: Nothing is staged.
+        """
+        if self._staged is None:
+            raise IllegalTransition("no chunk is staged")
+        self._staged = None
+        self._committed = outcome.snapshot
+        self._ledger.extend(outcome.token_ids)
+
+    def _finish_reason(self, staged: GenerateChoice, has_tools: bool) -> str | None:
+        """`tool_calls` replaces `stop` and nothing else: `length` in the middle of arguments stays `length`."""
+        if staged.finish_reason == "stop" and has_tools and not self._is_named_tool_choice:
+            return "tool_calls"
+        return staged.finish_reason
+
+    def _visible_fields(
+        self, shown: DerenderedChoice, staged: GenerateChoice, before: Snapshot
+    ) -> tuple[dict[str, Any], str, str]:
+        """Return the non-null members to show, and the field and text to hold back."""
+        fields = _members(shown)
+        if self._stop.num_held_characters == 0 and not (self._stop.strings and staged.finish_reason):
+            return fields, "", ""
+        return self._cut_at_stop(fields, staged, before)
+
+    def _cut_at_stop(
+        self, fields: dict[str, Any], staged: GenerateChoice, before: Snapshot
+    ) -> tuple[dict[str, Any], str, str]:
+        name = next((key for key in ("text", "content", "reasoning") if isinstance(fields.get(key), str)), "")
+        name = name or before.held_field
+        if not name:
+            return fields, "", ""
+        text = str(fields.get(name) or "")
+        if name == before.held_field:
+            text = before.held_text + text
+        elif before.held_text:
+            # The text moved on to another field: what was held can't be part of a stop string any more.
+            fields = {before.held_field: before.held_text, **fields}
+        if staged.finish_reason is not None:
+            if isinstance(staged.stop_reason, str) and not self._stop.includes_stop:
+                cut = text.find(staged.stop_reason)
+                text = text[:cut] if cut >= 0 else text
+            return _with_text(fields, name, text), "", ""
+        shown = max(0, len(text) - self._stop.num_held_characters)
+        return _with_text(fields, name, text[:shown]), name, text[shown:]
+
+
+def ends_with_stop_id(choice: GenerateChoice) -> bool:
+    """Whether the last id of a choice is the one that ended it, so that it isn't text.
+
+    A stop string's ids stay: only their text can be cut.
+    """
+    return choice.finish_reason == "stop" and not isinstance(choice.stop_reason, str) and bool(choice.token_ids)
+
+
+def replace_choice(choice: GenerateChoice, token_ids: list[int]) -> GenerateChoice:
+    """Return the choice with other ids, its logprobs cut to as many positions."""
+    logprobs = choice.logprobs
+    if isinstance(logprobs, dict) and isinstance(logprobs.get("content"), list):
+        logprobs = {**logprobs, "content": logprobs["content"][: len(token_ids)]}
+    return msgspec.structs.replace(choice, token_ids=token_ids, logprobs=logprobs)
+
+
+def _members(shown: DerenderedChoice) -> dict[str, Any]:
+    """The visible members of a derendered choice; the role is ours to send, once."""
+    if shown.text is not None:
+        return {"text": shown.text}
+    return {key: _without_nulls(value) for key, value in (shown.delta or {}).items() if value is not None and key != "role"}
+
+
+def _without_nulls(value: Any) -> Any:
+    """Drop null members at any depth: native vLLM sends only what is set."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+def _with_text(fields: dict[str, Any], name: str, text: str) -> dict[str, Any]:
+    rest = {key: value for key, value in fields.items() if key != name}
+    return {**rest, name: text} if text or name == "text" else rest

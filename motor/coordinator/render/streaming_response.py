@@ -1,0 +1,184 @@
+"""The streaming session: engine chunks → Derender → the client, one lane per choice (RFC: Streaming Derender).
+
+Each prompt has a producer that reads the engine, each choice a lane that derenders and writes. Inboxes are bounded,
+so a client that reads nothing stops the lane, then the producer, then the engine's socket. All tasks live in one
+task group: whoever fails first cancels the others and all are awaited before the error leaves.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from motor.coordinator.domain.generation import GenerateChoice, GenerateChunk
+from motor.coordinator.domain.request import ClientRequest
+from motor.coordinator.render.choice_merge import ChoiceMerge, StreamOptions
+from motor.coordinator.render.derender_requests import ChunkCallTemplate
+from motor.coordinator.render.models import ChunkSink, TokenizedBatch, TokenizedRequest
+from motor.coordinator.render.prompt_stream import ChoiceEvent, PromptStream, StopRules
+from motor.coordinator.render.vllm_render_client import VllmRenderClient
+from motor.coordinator.telemetry.stages import StageClock
+from motor.coordinator.wire.response_sink import ResponseSink
+
+StreamPrompt = Callable[[ClientRequest, TokenizedRequest, ChunkSink], Awaitable[None]]
+"""Runs one prompt's attempts and pushes the chunks; the router's side of the session."""
+
+EVENT_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx must not collect events
+]
+
+
+@dataclass(slots=True)
+class Lane:
+    """One choice's way to the client."""
+
+    prompt_index: int
+    stream: PromptStream
+    template: ChunkCallTemplate
+    inbox: asyncio.Queue[GenerateChoice | None]
+
+
+class StreamingRenderSession:
+    """One streamed request; mutable: its lanes and what has been written.
+
+    Args:
+        batch: The tokenized prompts.
+        stream_prompt: Runs a prompt on engines.
+        derenderer: The sidecar.
+        sink: The client.
+        model: The name that the client is told.
+        created: Unix time in seconds.
+        queue_chunks: How many engine chunks a choice may have waiting.
+        headers: Response headers besides those of an event stream.
+        clock: Where the stages' time is booked.
+    """
+
+    def __init__(
+        self,
+        batch: TokenizedBatch,
+        stream_prompt: StreamPrompt,
+        derenderer: VllmRenderClient,
+        sink: ResponseSink,
+        *,
+        model: str,
+        created: int,
+        queue_chunks: int,
+        headers: list[tuple[bytes, bytes]],
+        clock: StageClock,
+    ) -> None:
+        self._batch = batch
+        self._stream_prompt = stream_prompt
+        self._derenderer = derenderer
+        self._sink = sink
+        self._headers = headers
+        self._clock = clock
+        self._merge = ChoiceMerge(
+            batch.client,
+            [prompt.semantic_ids for prompt in batch.prompts],
+            batch.prompts[0].num_choices,
+            created=created,
+            model=model,
+            options=StreamOptions.of(batch.client),
+        )
+        self._lanes = [self._lanes_of(prompt, model, queue_chunks) for prompt in batch.prompts]
+        self._num_waiting = len(batch.prompts)
+        self._all_open = asyncio.Event()
+
+    @property
+    def num_completion_tokens(self) -> int:
+        """Output tokens that the client has."""
+        return sum(lane.stream.num_committed for lanes in self._lanes for lane in lanes)
+
+    async def run(self) -> None:
+        """Stream everything, `[DONE]` included.
+
+        Raises:
+            ExceptionGroup: What failed first; all tasks have ended.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            for prompt, lanes in zip(self._batch.prompts, self._lanes, strict=True):
+                tasks.create_task(self._produce(prompt, lanes))
+                for lane in lanes:
+                    tasks.create_task(self._derender_lane(lane))
+        await self._sink.write(self._merge.closing())
+
+    def _lanes_of(self, prompt: TokenizedRequest, model: str, queue_chunks: int) -> list[Lane]:
+        client = self._batch.client
+        template = ChunkCallTemplate(client, prompt, model)
+        stop = StopRules(
+            tuple(prompt.sampling_params.get("stop") or ()),
+            bool(prompt.sampling_params.get("include_stop_str_in_output")),
+        )
+        keeps_empty = bool(client.fields.get("return_token_ids"))
+        is_named = isinstance(client.fields.get("tool_choice"), dict)
+        return [
+            Lane(
+                prompt.prompt_index,
+                PromptStream(index, stop, keeps_empty=keeps_empty, is_named_tool_choice=is_named),
+                template,
+                asyncio.Queue(queue_chunks),
+            )
+            for index in range(prompt.num_choices)
+        ]
+
+    async def _produce(self, prompt: TokenizedRequest, lanes: list[Lane]) -> None:
+        await self._stream_prompt(self._batch.client, prompt, _PromptSink(self, lanes))
+        for lane in lanes:
+            await lane.inbox.put(None)
+
+    async def _derender_lane(self, lane: Lane) -> None:
+        while (choice := await lane.inbox.get()) is not None:
+            await self._show(lane, choice)
+
+    async def _show(self, lane: Lane, choice: GenerateChoice) -> None:
+        """Take one chunk from staged to committed."""
+        asked = lane.stream.stage(choice)
+        with self._clock.stage("derender"):
+            answer = await self._derenderer.derender_chunk(
+                self._batch.client.api,
+                lane.template.body(asked, lane.stream.committed.state),
+                self._batch.client.forward_headers,
+            )
+        outcome = lane.stream.derive(answer)
+        if outcome.event is None:
+            self._merge.skip(lane.prompt_index, lane.stream.choice_index, len(outcome.token_ids))
+        else:
+            await self._write(self._merge_event(lane, outcome.event))
+        lane.stream.commit(outcome)
+
+    def _merge_event(self, lane: Lane, event: ChoiceEvent) -> bytes:
+        return self._merge.opening() + self._merge.event(lane.prompt_index, lane.stream.choice_index, event)
+
+    async def _write(self, data: bytes) -> None:
+        if not self._sink.has_started:
+            await self._sink.start(200, EVENT_STREAM_HEADERS + self._headers)
+        await self._sink.write(data)
+
+    async def wait_all_open(self) -> None:
+        """Note one more open engine stream; return when every prompt's is, so that no half batch looks successful."""
+        self._num_waiting -= 1
+        if self._num_waiting == 0:
+            self._all_open.set()
+        await self._all_open.wait()
+
+    def take_usage(self, chunk: GenerateChunk) -> None:
+        """Keep what only the engine knows of the usage."""
+        if chunk.usage is not None:
+            self._merge.take_prompt_details(chunk.usage.prompt_tokens_details)
+
+
+class _PromptSink:
+    """Deals one prompt's chunks to its lanes."""
+
+    def __init__(self, session: StreamingRenderSession, lanes: list[Lane]) -> None:
+        self._session = session
+        self._lanes = lanes
+
+    async def opened(self) -> None:
+        await self._session.wait_all_open()
+
+    async def put(self, chunk: GenerateChunk) -> None:
+        self._session.take_usage(chunk)
+        for choice in chunk.choices:
+            await self._lanes[choice.index].inbox.put(choice)

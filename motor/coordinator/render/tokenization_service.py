@@ -1,0 +1,76 @@
+"""Token In: the client's request to a `TokenizedBatch` (RFC: Render 阶段).
+
+Render runs before flow control and scheduling, and its ids are final: nobody computes them again.
+"""
+
+import time
+from typing import Any
+
+import msgspec
+
+from motor.coordinator.domain.errors import RenderMalformed
+from motor.coordinator.domain.request import ClientRequest
+from motor.coordinator.domain.tokens import SemanticTokenIds
+from motor.coordinator.render.models import TokenizedBatch, TokenizedRequest, TokenizerSource
+from motor.coordinator.render.vllm_render_client import RenderedRequest, VllmRenderClient
+from motor.coordinator.telemetry.log import get_logger
+
+DEFAULT_MAX_TOKENS = 16
+"""vLLM's `SamplingParams` default. Render leaves out members that equal their default, and generate reads an absent
+`max_tokens` as "the rest of the context": whoever carries the request between them must write it back."""
+
+_REPLACED_MEMBERS = frozenset({"token_ids", "sampling_params", "request_id", "stream", "stream_options"})
+_ids_decoder = msgspec.json.Decoder(tuple[int, ...])
+_params_decoder = msgspec.json.Decoder(dict[str, Any])
+_log = get_logger(__name__)
+
+
+class TokenizationService:
+    """Makes token ids of requests through Render."""
+
+    def __init__(self, render_client: VllmRenderClient) -> None:
+        self._render_client = render_client
+
+    async def tokenize(self, client: ClientRequest) -> TokenizedBatch:
+        """Return every prompt of the request as final token ids with its sampling parameters.
+
+        Raises:
+            RenderRejected: The request is wrong, with native vLLM's own error.
+            RenderFault: Render is no help; a fallback may be.
+        """
+        started = time.perf_counter()
+        rendered = await self._render_client.render(client)
+        if not rendered:
+            raise RenderMalformed("Render returned no prompt")
+        batch = TokenizedBatch(client, tuple(_tokenized(index, one) for index, one in enumerate(rendered)))
+        _log.info(
+            "render.done",
+            num_prompts=len(batch.prompts),
+            num_prompt_tokens=batch.num_prompt_tokens,
+            latency_ms=round((time.perf_counter() - started) * 1000, 2),
+            tokenizer_source=TokenizerSource.RENDER,
+        )
+        return batch
+
+
+def _tokenized(prompt_index: int, rendered: RenderedRequest) -> TokenizedRequest:
+    """Split one GenerateRequest into what we read and what we only carry.
+
+    Raises:
+        RenderMalformed: No ids, or members of other types.
+    """
+    try:
+        ids = _ids_decoder.decode(rendered["token_ids"])
+        params = _params_decoder.decode(rendered["sampling_params"])
+    except (KeyError, msgspec.DecodeError) as error:
+        raise RenderMalformed("Render's answer has no usable token_ids or sampling_params") from error
+    if not ids:
+        raise RenderMalformed("Render returned an empty prompt")
+    if params.get("max_tokens") is None:
+        params["max_tokens"] = DEFAULT_MAX_TOKENS
+    return TokenizedRequest(
+        prompt_index=prompt_index,
+        semantic_ids=SemanticTokenIds(ids),
+        sampling_params=params,
+        metadata={name: value for name, value in rendered.items() if name not in _REPLACED_MEMBERS},
+    )

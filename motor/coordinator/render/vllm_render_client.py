@@ -1,0 +1,171 @@
+"""HTTP client of the vLLM Render sidecar: render, derender, health.
+
+Source: vLLM 0.27.1 to 0.32, `/v1/{chat/completions,completions}/{render,derender}`. The sidecar keeps no session, so
+any process behind `base_urls` may take any call; each call has its own timeout (RFC: `render_config.timeout_ms`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from motor.coordinator.domain.errors import (
+    DerenderFault,
+    DerenderRejected,
+    DerenderTimeout,
+    DerenderUnavailable,
+    DerenderUnsupported,
+    RenderFailed,
+    RenderFault,
+    RenderMalformed,
+    RenderRejected,
+    RenderTimeout,
+    RenderUnreachable,
+    RenderUnsupported,
+)
+from motor.coordinator.domain.request import Api, ClientRequest
+from motor.coordinator.render.models import DerenderChunkAnswer
+from motor.coordinator.transport.faults import TransportFault, TransportFaultKind
+from motor.coordinator.transport.http_pool import HttpPool, HttpResponse
+from motor.coordinator.wire.openai import parse_error
+
+RenderedRequest = dict[str, msgspec.Raw]
+"""One GenerateRequest of Render, its members undecoded."""
+
+_Answer = TypeVar("_Answer")
+
+_JSON_HEADERS = {"Content-Type": "application/json"}
+_ROUTE_ABSENT = frozenset({403, 404, 405, 501})
+
+_one_rendered = msgspec.json.Decoder(RenderedRequest)
+_many_rendered = msgspec.json.Decoder(list[RenderedRequest])
+_chunk_answer = msgspec.json.Decoder(DerenderChunkAnswer)
+_complete_answer = msgspec.json.Decoder(dict[str, Any])
+
+
+class VllmRenderClient:
+    """Calls the sidecar; mutable: the number of outstanding calls per process.
+
+    Args:
+        pool: The HTTP client.
+        base_urls: The sidecar's processes.
+        timeout_seconds: Limit of every single call.
+    """
+
+    def __init__(self, pool: HttpPool, base_urls: Sequence[str], timeout_seconds: float) -> None:
+        self._pool = pool
+        self._timeout_seconds = timeout_seconds
+        self._outstanding = dict.fromkeys(base_urls, 0)
+
+    @property
+    def num_outstanding(self) -> int:
+        """Calls under way; zero when nothing leaks."""
+        return sum(self._outstanding.values())
+
+    async def render(self, client: ClientRequest) -> list[RenderedRequest]:
+        """Turn the client's request, byte for byte as it came, into one GenerateRequest per prompt.
+
+        Raises:
+            RenderRejected: The sidecar judged the request; its error body is native vLLM's.
+            RenderFault: No usable answer; the local tokenizer may step in.
+        """
+        headers = {"X-Request-Id": client.peer_id, **client.forward_headers}
+        if client.content_type is not None:
+            headers["Content-Type"] = client.content_type
+        try:
+            answer = await self._post(client.api.path + "/render", client.body, headers)
+        except TransportFault as fault:
+            if fault.kind is TransportFaultKind.TIMEOUT:
+                raise RenderTimeout("Render did not answer in time") from fault
+            raise RenderUnreachable("Render can't be reached") from fault
+        if answer.status != 200:
+            raise _render_error(answer)
+        try:
+            if client.api is Api.CHAT:
+                return [_one_rendered.decode(answer.body)]
+            return _many_rendered.decode(answer.body)
+        except msgspec.DecodeError as error:
+            raise RenderMalformed("Render's answer is not a GenerateRequest") from error
+
+    async def derender_complete(
+        self, api: Api, body: bytes, forward_headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Turn complete generate responses into an OpenAI response object (with vLLM's nulls).
+
+        Raises:
+            DerenderFault: The row of the fault table that applies.
+        """
+        return await self._derender(api, body, forward_headers, _complete_answer)
+
+    async def derender_chunk(
+        self, api: Api, body: bytes, forward_headers: Mapping[str, str] | None = None
+    ) -> DerenderChunkAnswer:
+        """Turn one generate chunk and the previous state into an OpenAI chunk and the next state.
+
+        Raises:
+            DerenderFault: As above; the previous state stays valid, the identical call may be repeated.
+        """
+        return await self._derender(api, body, forward_headers, _chunk_answer)
+
+    async def is_healthy(self) -> bool:
+        """Whether any process answers `GET /health`."""
+        for base_url in self._outstanding:
+            try:
+                answer = await self._pool.request("GET", base_url + "/health", timeout_seconds=self._timeout_seconds)
+            except TransportFault:
+                continue
+            if answer.status == 200:
+                return True
+        return False
+
+    async def _derender(
+        self, api: Api, body: bytes, forward_headers: Mapping[str, str] | None, decoder: "msgspec.json.Decoder[_Answer]"
+    ) -> _Answer:
+        headers = {**_JSON_HEADERS, **(forward_headers or {})}
+        try:
+            answer = await self._post(api.path + "/derender", body, headers)
+        except TransportFault as fault:
+            if fault.kind is TransportFaultKind.TIMEOUT:
+                raise DerenderTimeout("Derender did not answer in time") from fault
+            raise DerenderUnavailable("Derender can't be reached") from fault
+        if answer.status != 200:
+            raise _derender_error(answer)
+        try:
+            return decoder.decode(answer.body)
+        except msgspec.DecodeError as error:
+            raise DerenderUnavailable("Derender's answer is not an OpenAI response") from error
+
+    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> HttpResponse:
+        base_url = min(self._outstanding, key=self._outstanding.__getitem__)
+        self._outstanding[base_url] += 1
+        try:
+            return await self._pool.request(
+                "POST", base_url + path, body=body, headers=headers, timeout_seconds=self._timeout_seconds
+            )
+        finally:
+            self._outstanding[base_url] -= 1
+
+
+def _render_error(answer: HttpResponse) -> RenderRejected | RenderFault:
+    """Map a status of /render: validation is the client's error, anything else is a reason to fall back."""
+    body = parse_error(answer.body)
+    message = body.message if body is not None else f"Render answered {answer.status}"
+    is_openai_error = body is not None and b'"error"' in answer.body
+    # An unknown model is 404 with an OpenAI body; an absent route is 404 with {"detail": ...}.
+    if answer.status in _ROUTE_ABSENT and not (answer.status == 404 and is_openai_error):
+        return RenderUnsupported(message)
+    if answer.status >= 500 or answer.status == 401:
+        return RenderFailed(message)
+    if not is_openai_error:
+        return RenderRejected(message, status=answer.status)
+    return RenderRejected(message, status=answer.status, raw_body=answer.body)
+
+
+def _derender_error(answer: HttpResponse) -> DerenderFault:
+    body = parse_error(answer.body)
+    message = f"Derender answered {answer.status}" + (f": {body.message}" if body is not None else "")
+    if answer.status in _ROUTE_ABSENT:
+        return DerenderUnsupported(message)
+    if answer.status in (400, 422):
+        return DerenderRejected(message, status=answer.status)
+    return DerenderUnavailable(message)

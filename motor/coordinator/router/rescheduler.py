@@ -1,0 +1,32 @@
+"""The attempt loop: one logic for every topology, streamed or not."""
+
+from motor.coordinator.domain.generation import GenerateResponse
+from motor.coordinator.domain.request import ClientRequest
+from motor.coordinator.render.models import ChunkSink, TokenizedRequest
+from motor.coordinator.router.topology import Attempt, Topology
+
+
+class Rescheduler:
+    """Runs prompts through a topology."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    async def generate(self, client: ClientRequest, request: TokenizedRequest) -> GenerateResponse:
+        """Return the complete answer to one prompt.
+
+        Raises:
+            MotorError: The last attempt's error.
+        """
+        return await self._topology.generate(self._first_attempt(client), request)
+
+    async def stream(self, client: ClientRequest, request: TokenizedRequest, sink: ChunkSink) -> None:
+        """Push one prompt's chunks into `sink` until the engine has finished every choice; raises as `generate`."""
+        async with self._topology.stream(self._first_attempt(client), request) as chunks:
+            await sink.opened()
+            async for chunk in chunks:
+                await sink.put(chunk)
+
+    @staticmethod
+    def _first_attempt(client: ClientRequest) -> Attempt:
+        return Attempt(client.api.id_prefix + client.peer_id, forward_headers=client.forward_headers)

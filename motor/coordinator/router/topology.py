@@ -1,0 +1,43 @@
+"""What every topology is to the attempt loop: acquire, order, release; never the Render protocol."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from motor.coordinator.domain.generation import GenerateChunk, GenerateResponse
+from motor.coordinator.render.models import TokenizedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at one prompt.
+
+    Attributes:
+        base_request_id: The client's request id; the same over all attempts.
+        number: 0 for the first.
+        excluded_instances: Ids of instances that failed this request already.
+        forward_headers: Headers for every peer.
+    """
+
+    base_request_id: str
+    number: int = 0
+    excluded_instances: frozenset[str] = frozenset()
+    forward_headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Topology(Protocol):
+    """How instances work together on one prompt."""
+
+    def stream(
+        self, attempt: Attempt, request: TokenizedRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[GenerateChunk]]:
+        """Open the stream that carries the answer; leaving the block frees everything the attempt holds.
+
+        Raises:
+            EngineFault: With `instance_id` set.
+            MotorError: Anything that another attempt can't mend.
+        """
+
+    async def generate(self, attempt: Attempt, request: TokenizedRequest) -> GenerateResponse:
+        """Return the complete answer; raises as `stream`."""
