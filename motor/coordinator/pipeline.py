@@ -61,9 +61,7 @@ class Pipeline:
         self._metrics = metrics
         self._wall_clock = wall_clock
 
-    async def serve(
-        self, client: ClientRequest, original: NativeRequest, sink: ResponseSink, clock: StageClock
-    ) -> str:
+    async def serve(self, client: ClientRequest, original: NativeRequest, sink: ResponseSink, clock: StageClock) -> str:
         """Answer one Chat Completions or Completions request; return the chain that served it.
 
         Raises:
@@ -154,4 +152,3 @@ class Pipeline:
         except BaseExceptionGroup as group:
             raise root_cause(group) from group
         return [task.result() for task in running]
-

@@ -21,9 +21,13 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-_NEVER_TO_ENGINES = _HOP_BY_HOP | {b"host", b"content-length", b"authorization", b"expect", b"accept-encoding"} | {
-    b"x-data-parallel-rank"  # dispatch is ours
-}
+_NEVER_TO_ENGINES = (
+    _HOP_BY_HOP
+    | {b"host", b"content-length", b"authorization", b"expect", b"accept-encoding"}
+    | {
+        b"x-data-parallel-rank"  # dispatch is ours
+    }
+)
 _NEVER_TO_CLIENTS = _HOP_BY_HOP | {b"server", b"date"}
 
 
@@ -89,9 +93,7 @@ class OpenAiEngineClient:
                 raise EngineTimeout("the engine did not answer in time") from fault
             raise EngineBroken("the connection to the engine broke") from fault
 
-    async def _copy(
-        self, http: HttpStream, sink: ResponseSink, extra_headers: Iterable[tuple[bytes, bytes]]
-    ) -> None:
+    async def _copy(self, http: HttpStream, sink: ResponseSink, extra_headers: Iterable[tuple[bytes, bytes]]) -> None:
         packet = await http.read_some(self._timeouts.first_token_seconds)
         headers = [(name, value) for name, value in http.raw_headers if name.lower() not in _NEVER_TO_CLIENTS]
         await sink.start(http.status, [*headers, *extra_headers])

@@ -258,7 +258,9 @@ def _members(shown: DerenderedChoice) -> dict[str, Any]:
     """The visible members of a derendered choice; the role is ours to send, once."""
     if shown.text is not None:
         return {"text": shown.text}
-    return {key: _without_nulls(value) for key, value in (shown.delta or {}).items() if value is not None and key != "role"}
+    return {
+        key: _without_nulls(value) for key, value in (shown.delta or {}).items() if value is not None and key != "role"
+    }
 
 
 def _without_nulls(value: Any) -> Any:

@@ -145,9 +145,7 @@ def _usage(batch: TokenizedBatch, responses: Sequence[GenerateResponse], derende
     return usage
 
 
-def _add_prompt_details(
-    answer: dict[str, Any], batch: TokenizedBatch, responses: Sequence[GenerateResponse]
-) -> None:
+def _add_prompt_details(answer: dict[str, Any], batch: TokenizedBatch, responses: Sequence[GenerateResponse]) -> None:
     returns_ids = bool(batch.client.fields.get("return_token_ids"))
     answer["kv_transfer_params"] = None
     if batch.client.api is Api.CHAT:

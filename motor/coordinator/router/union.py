@@ -27,7 +27,9 @@ class UnionTopology:
     async def stream(self, attempt: Attempt, request: TokenizedRequest) -> AsyncIterator[AsyncIterator[GenerateChunk]]:
         """See `Topology.stream`."""
         leg = Leg(LegKind.UNION, attempt.number, is_stream=True, forward_headers=attempt.forward_headers)
-        async with self._scheduler.reserve(Role.UNION, request.num_prompt_tokens, attempt.excluded_instances) as instance:
+        async with self._scheduler.reserve(
+            Role.UNION, request.num_prompt_tokens, attempt.excluded_instances
+        ) as instance:
             try:
                 wire_form = engine_request(attempt.base_request_id, request, leg)
                 async with self._engines.stream(instance.url, wire_form) as stream:
@@ -40,7 +42,9 @@ class UnionTopology:
     async def generate(self, attempt: Attempt, request: TokenizedRequest) -> GenerateResponse:
         """See `Topology.generate`."""
         leg = Leg(LegKind.UNION, attempt.number, forward_headers=attempt.forward_headers)
-        async with self._scheduler.reserve(Role.UNION, request.num_prompt_tokens, attempt.excluded_instances) as instance:
+        async with self._scheduler.reserve(
+            Role.UNION, request.num_prompt_tokens, attempt.excluded_instances
+        ) as instance:
             try:
                 wire_form = engine_request(attempt.base_request_id, request, leg)
                 response = await self._engines.generate(instance.url, wire_form)

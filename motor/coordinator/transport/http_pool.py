@@ -84,7 +84,9 @@ class HttpPool:
     ) -> None:
         self._connect_seconds = connect_seconds
         self._on_stale_retry = on_stale_retry
-        self._session = self._new_session(aiohttp.TCPConnector(limit=0, keepalive_timeout=idle_seconds, ttl_dns_cache=30))
+        self._session = self._new_session(
+            aiohttp.TCPConnector(limit=0, keepalive_timeout=idle_seconds, ttl_dns_cache=30)
+        )
         self._fresh_session = self._new_session(aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=30))
         self._num_open = 0
 
