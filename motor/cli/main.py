@@ -2,6 +2,8 @@
 
 import typer
 
+from motor.cli import serve
+
 app = typer.Typer(
     name="motor",
     help="Motor Coordinator: the OpenAI-compatible coordinator of token-only vLLM serving.",
@@ -13,3 +15,6 @@ app = typer.Typer(
 @app.callback()
 def motor() -> None:
     """Keep subcommands as subcommands, also while there is only one."""
+
+
+app.command()(serve.serve)

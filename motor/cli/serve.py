@@ -14,7 +14,7 @@ def serve(
     import uvloop
 
     from motor.coordinator import app
-    from motor.coordinator.config import ConfigError, load_settings
+    from motor.coordinator.config_file import ConfigError, load_settings
     from motor.coordinator.telemetry.log import configure_logging
 
     try:

@@ -84,7 +84,7 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     scheduler = Scheduler(registry, ledger)
     render_client = _render_client(settings, pool)
     chain = None
-    names = settings.model.served_model_names
+    names = settings.model.served_model_name
     if render_client is not None:
         chain = TokenChain(
             tokenization=TokenizationService(render_client),
@@ -166,7 +166,7 @@ def _server(application: Starlette, host: str, port: int, settings: Settings) ->
             log_config=None,
             server_header=False,
             timeout_keep_alive=settings.api.keep_alive_timeout_seconds,
-            timeout_graceful_shutdown=int(settings.api.shutdown_grace_seconds),
+            timeout_graceful_shutdown=settings.api.shutdown_grace_seconds,
         )
     )
 

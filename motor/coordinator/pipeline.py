@@ -61,15 +61,17 @@ class Pipeline:
         self._metrics = metrics
         self._wall_clock = wall_clock
 
-    async def serve(self, client: ClientRequest, original: NativeRequest, sink: ResponseSink, clock: StageClock) -> str:
-        """Answer one Chat Completions or Completions request; return the chain that served it.
+    async def serve(
+        self, client: ClientRequest, original: NativeRequest, sink: ResponseSink, clock: StageClock
+    ) -> None:
+        """Answer one Chat Completions or Completions request.
 
         Raises:
             MotorError: What the client must be told; nothing of the request is left behind.
         """
         if self._chain is None:
             await self._serve_natively(client, original, sink, 0)
-            return "native"
+            return
         try:
             await self._serve_tokens(self._chain, client, sink, clock)
         except (RenderFault, TokenOnlyUnsupported) as error:
@@ -78,8 +80,6 @@ class Pipeline:
             _log.warning("chain.fallback", reason=error.kind, domain=error.domain, fallback="native")
             self._metrics.render_fallback(error.kind)
             await self._serve_natively(client, original, sink, 0)
-            return "native"
-        return "token"
 
     async def relay(self, original: NativeRequest, request_headers: dict[str, str], sink: ResponseSink) -> None:
         """Answer a request of any other API, which never tries a Render route; raises as `serve`."""

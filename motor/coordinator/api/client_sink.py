@@ -32,6 +32,12 @@ class ClientSink:
         return self._head[0] if self._head is not None else None
 
     @property
+    def chain(self) -> str:
+        """Which chain answered, as `x-motor-chain` tells the client; `none` if neither did."""
+        headers = self._head[1] if self._head is not None else []
+        return next((value.decode() for name, value in headers if name == b"x-motor-chain"), "none")
+
+    @property
     def is_event_stream(self) -> bool:
         """Whether the response is server-sent events, so that an error can still be told inside it."""
         headers = self._head[1] if self._head is not None else []

@@ -63,7 +63,7 @@ class Edge:
         """Run one exchange; every error becomes an OpenAI error body or, in a stream, an error event."""
         sink = ClientSink(send)
         clock = StageClock(time.perf_counter)
-        self.metrics.requests_in_flight.inc()
+        self.metrics.request_began()
         status = 500
         try:
             with clock.stage("total"):
@@ -72,17 +72,17 @@ class Edge:
             status = sink.status or 200
         except ClientGone:
             status = ClientGone.default_status
-            self.metrics.client_disconnects.inc()
+            self.metrics.client_disconnected()
         except MotorError as error:
             status = error.status
+            self.metrics.fault(error.domain, error.kind)
             _log.warning("request.failed", domain=error.domain, kind=error.kind, status=error.status)
             await _tell(sink, error)
-        except Exception as error:  # the one catch-all: a bug must end one request, not the process
+        except Exception as error:  # noqa: BLE001 - the one catch-all: a bug ends one request, not the process
             _log.exception("request.crashed", error_type=type(error).__name__)
             await _tell(sink, MotorError("internal error"))
         finally:
-            self.metrics.requests_in_flight.dec()
-            self.metrics.request_done(api, status, clock)
+            self.metrics.request_ended(api, sink.chain, status, clock)
 
 
 async def _tell(sink: ClientSink, error: MotorError) -> None:

@@ -100,7 +100,9 @@ def test_tool_calls_replaces_stop_and_nothing_else(engine_reason: str, is_named:
     assert event.finish_reason == expected
 
 
-def shown_text(strings: tuple[str, ...], pieces: list[str], stop_reason: str | None, includes: bool = False) -> list[str]:
+def shown_text(
+    strings: tuple[str, ...], pieces: list[str], stop_reason: str | None, includes: bool = False
+) -> list[str]:
     stream = PromptStream(0, StopRules(strings, includes))
     texts = []
     for number, piece in enumerate(pieces):

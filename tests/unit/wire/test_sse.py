@@ -38,7 +38,9 @@ def test_any_cut(cuts: list[int]) -> None:
     assert decode([STREAM[a:b] for a, b in zip(edges, edges[1:], strict=False)]) == EVENTS
 
 
-@given(st.lists(st.binary(max_size=20).filter(lambda b: b"\n" not in b and b"\r" not in b), max_size=8), st.integers(1, 30))
+@given(
+    st.lists(st.binary(max_size=20).filter(lambda b: b"\n" not in b and b"\r" not in b), max_size=8), st.integers(1, 30)
+)
 def test_what_is_encoded_is_decoded(payloads: list[bytes], packet_size: int) -> None:
     stream = b"".join(map(encode_event, payloads))
     assert decode([stream[i : i + packet_size] for i in range(0, len(stream), packet_size)]) == payloads

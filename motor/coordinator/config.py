@@ -1,0 +1,187 @@
+"""The settings: their shape and defaults. Reading and judging a file is `config_file`'s work (RFC: 配置)."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Seconds = Annotated[float, Field(gt=0)]
+InstanceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=128)]
+
+
+class Section(BaseModel):
+    """A section of the configuration: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _checked_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("an http:// or https:// URL")
+    if parts.query or parts.fragment or parts.username or parts.password:
+        raise ValueError("a URL without credentials, query or fragment")
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError("a URL with a port from 1 to 65535") from error
+    return value.rstrip("/")
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Url = Annotated[str, AfterValidator(_checked_url)]
+
+
+class Endpoint(Section):
+    """Where a server listens."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="Host name or address.")
+    port: Port = Field(8100, description="TCP port.")
+
+    @property
+    def base_url(self) -> str:
+        """The endpoint as a URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+class ApiSection(Section):
+    """The server that clients reach."""
+
+    host: str = Field("0.0.0.0", min_length=1, description="Address to listen on.")
+    port: Port = Field(1025, description="TCP port.")
+    max_body_bytes: int = Field(64 * 1024 * 1024, gt=0, description="Largest request body; a larger one is a 413.")
+    keep_alive_timeout_seconds: int = Field(75, gt=0, description="How long an idle client connection is kept.")
+    shutdown_grace_seconds: int = Field(30, ge=0, description="How long requests may go on after SIGTERM.")
+
+
+class ManagementSection(Section):
+    """The server that operators reach."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
+    port: Port = Field(1026, description="TCP port.")
+
+
+class ModelSection(Section):
+    """The model; sidecar and engines must serve the same one."""
+
+    served_model_name: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)] = Field(
+        description="The name that clients use; a list adds aliases, the first name is the one in answers."
+    )
+    path: Path | None = Field(None, description="Folder of the model's tokenizer, for the local fallback.")
+    max_model_len: int | None = Field(None, gt=0, description="Context length in tokens, shown by `/v1/models`.")
+
+
+class RenderConfigSection(Section):
+    """The Render sidecar."""
+
+    enable: bool = Field(False, description="Use the token chain; off, every request takes the native chain.")
+    image_name: str = Field("", description="Container image of the sidecar; empty reuses the service's own image.")
+    endpoint: Endpoint = Field(Endpoint(), description="Where the sidecar listens.")
+    endpoints: tuple[Endpoint, ...] = Field((), description="Several sidecar processes; replaces `endpoint`.")
+    timeout_ms: int = Field(5000, gt=0, description="Limit of each Render or Derender call, of each chunk's too.")
+    renderer_num_workers: int = Field(
+        4,
+        gt=0,
+        description="Worker threads of a sidecar that `motor up` starts; follows the inference workers if unset.",
+    )
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        """Every sidecar process."""
+        return tuple(endpoint.base_url for endpoint in self.endpoints or (self.endpoint,))
+
+
+class InferenceWorkersSection(Section):
+    """How many processes serve requests."""
+
+    num_workers: int = Field(4, gt=0, description="Inference workers of the deployment; sizes the sidecar's workers.")
+
+
+class InstanceSection(Section):
+    """One engine instance."""
+
+    id: InstanceId = Field(description="Unique name, shown in logs and metrics.")
+    role: Literal["prefill", "decode", "union"] = Field(description="Which leg it serves.")
+    url: Url = Field(description="Base URL; a path prefix is kept.")
+    data_parallel_size: int = Field(1, gt=0, description="Data-parallel ranks behind the URL.")
+
+
+class TimeoutsSection(Section):
+    """Limits of engine calls."""
+
+    connect_seconds: Seconds = Field(5, description="One TCP connect.")
+    first_token_seconds: Seconds = Field(600, description="From the request to the first chunk.")
+    inter_token_seconds: Seconds = Field(120, description="From chunk to chunk.")
+    request_seconds: Seconds = Field(3600, description="A complete answer.")
+
+
+class StreamingSection(Section):
+    """Streamed answers."""
+
+    queue_chunks: int = Field(32, gt=0, description="Engine chunks that a choice may have waiting for a slow client.")
+    client_stall_seconds: Seconds = Field(60, description="A client that reads nothing for so long is closed.")
+
+
+class LoggingSection(Section):
+    """Logs on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severity.")
+    format: Literal["json", "console"] = Field("json", description="One JSON object a line, or for reading.")
+
+
+class Settings(Section):
+    """The whole configuration."""
+
+    api: ApiSection = Field(ApiSection(), description="The server that clients reach.")
+    management: ManagementSection = Field(ManagementSection(), description="The server that operators reach.")
+    model: ModelSection = Field(description="The model.")
+    deploy_mode: Literal["union", "handoff", "trigger"] = Field("union", description="The topology.")
+    context_budget_mode: Literal["on", "off"] = Field("off", description="Clip `max_tokens` to the context.")
+    render_config: RenderConfigSection = Field(RenderConfigSection(), description="The Render sidecar.")
+    inference_workers_config: InferenceWorkersSection = Field(
+        InferenceWorkersSection(), description="Processes that serve requests."
+    )
+    instances: tuple[InstanceSection, ...] = Field((), description="The engines.")
+    timeouts: TimeoutsSection = Field(TimeoutsSection(), description="Limits of engine calls.")
+    streaming: StreamingSection = Field(StreamingSection(), description="Streamed answers.")
+    logging: LoggingSection = Field(LoggingSection(), description="Logs.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renderer_workers_follow(cls, values: object) -> object:
+        """By default the sidecar has as many workers as the deployment has inference workers."""
+        if not isinstance(values, dict):
+            return values
+        render = values.get("render_config")
+        workers = values.get("inference_workers_config")
+        if (
+            isinstance(render, dict)
+            and "renderer_num_workers" not in render
+            and isinstance(workers, dict)
+            and isinstance(workers.get("num_workers"), int)
+        ):
+            return {**values, "render_config": {**render, "renderer_num_workers": workers["num_workers"]}}
+        return values
+
+    @model_validator(mode="after")
+    def _instances_fit(self) -> "Settings":
+        ids = [instance.id for instance in self.instances]
+        doubled = sorted({one for one in ids if ids.count(one) > 1})
+        if doubled:
+            raise ValueError(f"instances: unique ids, but {', '.join(doubled)} stand there more than once")
+        needed = {"union"} if self.deploy_mode == "union" else {"prefill", "decode"}
+        missing = sorted(needed - {instance.role for instance in self.instances})
+        if self.instances and missing:
+            raise ValueError(f"instances: deploy_mode {self.deploy_mode} needs an instance of role {missing[0]}")
+        return self
+
+
+SECRET_KEYS = re.compile(r"key|secret|token|password", re.IGNORECASE)
+"""Keys whose values never appear in a message."""

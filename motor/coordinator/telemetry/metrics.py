@@ -1,0 +1,81 @@
+"""Prometheus metrics of one Coordinator, in a registry of its own."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from motor.coordinator.telemetry.stages import STAGES, StageClock
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+
+class Metrics:
+    """All metrics; built once by `app`. Children that the hot path needs are bound here, `labels()` is slow."""
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        self._registry = registry
+        self._requests = Counter(
+            "motor_requests", "Requests by API, chain and HTTP status.", ["api", "chain", "status"], registry=registry
+        )
+        self.requests_in_flight = Gauge("motor_requests_in_flight", "Requests being served.", registry=registry)
+        stages = Histogram(
+            "motor_stage_seconds", "Seconds per request and stage.", ["stage"], buckets=_SECONDS, registry=registry
+        )
+        self._stages = {stage: stages.labels(stage) for stage in STAGES}
+        self._prompt_tokens = Counter("motor_prompt_tokens", "Prompt tokens rendered.", registry=registry)
+        self._completion_tokens = Counter("motor_completion_tokens", "Output tokens.", registry=registry)
+        self._fallbacks = Counter(
+            "motor_render_fallback", "Requests that left the token chain.", ["reason"], registry=registry
+        )
+        self._faults = Counter("motor_faults", "Faults by domain and kind.", ["domain", "kind"], registry=registry)
+        self._disconnects = Counter("motor_client_disconnects", "Clients that left early.", registry=registry)
+        self._connection_retries = Counter(
+            "motor_connection_retries", "Requests repeated on a fresh connection.", registry=registry
+        )
+        self._num_in_flight = 0
+
+    @property
+    def num_requests_in_flight(self) -> int:
+        """Requests being served."""
+        return self._num_in_flight
+
+    def request_began(self) -> None:
+        """Count a request in."""
+        self._num_in_flight += 1
+        self.requests_in_flight.set(self._num_in_flight)
+
+    def request_ended(self, api: str, chain: str, status: int, clock: StageClock) -> None:
+        """Count a request out, with the time of its stages."""
+        self._num_in_flight -= 1
+        self.requests_in_flight.set(self._num_in_flight)
+        self._requests.labels(api, chain, str(status)).inc()
+        for stage, seconds in clock.seconds().items():
+            self._stages[stage].observe(seconds)
+
+    def prompt_tokens(self, num_tokens: int) -> None:
+        """Count prompt tokens."""
+        self._prompt_tokens.inc(num_tokens)
+
+    def completion_tokens(self, num_tokens: int) -> None:
+        """Count output tokens."""
+        self._completion_tokens.inc(num_tokens)
+
+    def render_fallback(self, reason: str) -> None:
+        """Count a request that left the token chain."""
+        self._fallbacks.labels(reason).inc()
+
+    def fault(self, domain: str, kind: str) -> None:
+        """Count an error by its row of the fault table."""
+        self._faults.labels(domain, kind).inc()
+
+    def client_disconnected(self) -> None:
+        """Count a client that left before its answer's end."""
+        self._disconnects.inc()
+
+    def connection_retried(self) -> None:
+        """Count a request that met a connection its peer had just closed."""
+        self._connection_retries.inc()
+
+    def render(self) -> tuple[bytes, str]:
+        """Return the exposition and its content type."""
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST

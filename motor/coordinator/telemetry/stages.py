@@ -1,0 +1,43 @@
+"""Where one request's time goes, stage by stage (RFC: 可观测性)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+STAGES = ("render", "flow_control", "kv_query", "schedule", "first_chunk", "derender", "total")
+
+
+class StageClock:
+    """Adds up the seconds of each stage; mutable: `_seconds`.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Book the time of the block under `name`; a stage entered again adds up."""
+        started = self._clock()
+        try:
+            yield
+        finally:
+            self.add(name, self._clock() - started)
+
+    def now(self) -> float:
+        """Return the clock's seconds."""
+        return self._clock()
+
+    def add(self, name: str, seconds: float) -> None:
+        """Book seconds that were measured elsewhere."""
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def seconds(self) -> dict[str, float]:
+        """Return seconds per stage."""
+        return dict(self._seconds)
+
+    def as_milliseconds(self) -> dict[str, float]:
+        """Return milliseconds per stage, rounded to hundredths."""
+        return {name: round(seconds * 1000, 2) for name, seconds in self._seconds.items()}
