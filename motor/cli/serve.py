@@ -23,4 +23,8 @@ def serve(
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
     configure_logging(settings.logging.level, settings.logging.format)
-    uvloop.run(app.serve(settings))
+    try:
+        uvloop.run(app.serve(settings))
+    except app.StartError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error

@@ -3,8 +3,9 @@
 import asyncio
 import secrets
 import signal
+import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
@@ -119,16 +120,37 @@ def _trace_headers(traceparent: str | None, tracestate: str | None) -> dict[str,
     return child_trace_headers(traceparent, tracestate, secrets.token_bytes(8))
 
 
+class StartError(Exception):
+    """The Coordinator can't start; the message says why."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes a free one.
+
+    Raises:
+        StartError: The address can't be used.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
+    except OSError as error:
+        raise StartError(f"can't listen on {host}:{port}: {error.strerror}") from error
+
+
 async def serve(settings: Settings) -> None:
-    """Run the public and the management server until SIGTERM or SIGINT, then let requests finish."""
-    async with coordinator(settings) as built:
-        servers = [
-            _server(built.public, settings.api.host, settings.api.port, settings),
-            _server(built.management, settings.management.host, settings.management.port, settings),
-        ]
+    """Run the public and the management server until SIGTERM or SIGINT, then let requests finish.
+
+    Raises:
+        StartError: A port can't be used.
+    """
+    with (
+        listen(settings.api.host, settings.api.port) as public,
+        listen(settings.management.host, settings.management.port) as management,
+    ):
+        stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _stop_all, servers)
+            loop.add_signal_handler(number, stop.set)
         _log.info(
             "coordinator.starting",
             address=f"{settings.api.host}:{settings.api.port}",
@@ -137,10 +159,26 @@ async def serve(settings: Settings) -> None:
             render=settings.render_config.enable,
             num_instances=len(settings.instances),
         )
-        async with asyncio.TaskGroup() as tasks:
-            for server in servers:
-                tasks.create_task(_run(server, servers))
+        async with coordinator(settings) as built:
+            await run_servers(built, settings, public, management, stop)
         _log.info("coordinator.stopped")
+
+
+async def run_servers(
+    built: Coordinator, settings: Settings, public: socket.socket, management: socket.socket, stop: asyncio.Event
+) -> None:
+    """Serve both applications until `stop` is set, then let requests finish within the grace time."""
+    servers = [_server(built.public, settings), _server(built.management, settings)]
+    async with asyncio.TaskGroup() as tasks:
+        running = [
+            tasks.create_task(server.serve([listener]))
+            for server, listener in zip(servers, (public, management), strict=True)
+        ]
+        stopping = tasks.create_task(stop.wait())
+        await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        for server in servers:
+            server.should_exit = True
 
 
 class _Server(uvicorn.Server):
@@ -152,12 +190,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(application: Starlette, host: str, port: int, settings: Settings) -> _Server:
+def _server(application: Starlette, settings: Settings) -> _Server:
     return _Server(
         uvicorn.Config(
             application,
-            host=host,
-            port=port,
             loop="uvloop",
             http="httptools",
             lifespan="off",
@@ -169,16 +205,3 @@ def _server(application: Starlette, host: str, port: int, settings: Settings) ->
             timeout_graceful_shutdown=settings.api.shutdown_grace_seconds,
         )
     )
-
-
-async def _run(server: _Server, servers: Sequence[_Server]) -> None:
-    """Run one server; if it ends, for instance because its port is taken, the others end too."""
-    try:
-        await server.serve()
-    finally:
-        _stop_all(servers)
-
-
-def _stop_all(servers: Sequence[_Server]) -> None:
-    for server in servers:
-        server.should_exit = True

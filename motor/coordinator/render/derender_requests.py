@@ -36,7 +36,7 @@ def request_for_parsing(client: ClientRequest) -> dict[str, Any]:
     if client.api is Api.CHAT:
         kept["messages"] = [_past_tool_calls(m) for m in fields.get("messages") or () if _has_tool_calls(m)]
     else:
-        kept["prompt"] = ""
+        kept["prompt"] = [0]  # validated to be there, never read
     return kept
 
 
