@@ -2,7 +2,7 @@
 
 import typer
 
-from motor.cli import serve
+from motor.cli import parity, serve
 
 app = typer.Typer(
     name="motor",
@@ -18,3 +18,4 @@ def motor() -> None:
 
 
 app.command()(serve.serve)
+app.command()(parity.parity)

@@ -6,15 +6,15 @@ still counts as a difference.
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from motor.parity.difference import Tolerance, id_shape
 
 LOGPROB_TOLERANCE: Final = 1e-3
 """Natural-log units. The order of float additions depends on what else is in the batch."""
 
-type Json = dict[str, Json] | list[Json] | str | int | float | bool | None
-type _Rule = tuple[re.Pattern[str], Callable[[Json, Json], bool], Tolerance]
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+_Rule: TypeAlias = tuple[re.Pattern[str], Callable[[Json, Json], bool], Tolerance]
 
 _INDEX = re.compile(r"\[\d+\]")
 
@@ -49,10 +49,10 @@ _RULES: Final[tuple[_Rule, ...]] = (
     (re.compile(r"choices\[\]\.(message|delta)\.tool_calls\[\]\.id"), _same_id_shape, Tolerance.TOOL_CALL_ID),
     (re.compile(r"system_fingerprint"), _both_fingerprints, Tolerance.SYSTEM_FINGERPRINT),
     (re.compile(r"metrics\..+"), _both_measured, Tolerance.TIMING),
-    (re.compile(r".*logprob.*"), _close_floats, Tolerance.LOGPROB_NOISE),
+    (re.compile(r".*logprob.*", re.DOTALL), _close_floats, Tolerance.LOGPROB_NOISE),
 )
 _CACHE_RULE: Final[_Rule] = (
-    re.compile(r"(choices\[\]\.)?usage\.prompt_tokens_details(\.cached_tokens)?"),
+    re.compile(r"(choices\[\]\.)?usage\.prompt_tokens_details(\.cached_tokens|\.created_cache_tokens)?"),
     _both_cache_counts,
     Tolerance.CACHED_TOKENS,
 )

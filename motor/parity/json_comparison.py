@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from motor.parity.documented import Json
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_ESCAPED_SCRIPT = re.compile(r"(?<!\\)(?:\\\\)*\\u(?!00[01])")  # control characters are escaped in every style
 _SHOWN_CHARS: Final = 300
 
 
@@ -21,12 +22,14 @@ def shown(value: Json) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"
 
 
-def writing_style(text: str) -> str:
-    """Return how a JSON text is written: separators, and whether other scripts are escaped."""
-    escapes = any("\\u" in string for string in _STRING.findall(text))
-    skeleton = _STRING.sub('""', text)
-    spacing = "spaced" if re.search(r"\s", skeleton) else "compact"
-    return f"{spacing}, {'escaped' if escapes else 'literal'}"
+def writing_traits(texts: Iterable[str]) -> list[str]:
+    """Return how JSON texts are written: `compact` or `spaced`, and `escaped` if other scripts are escaped anywhere."""
+    traits: set[str] = set()
+    for text in texts:
+        traits.add("spaced" if re.search(r"\s", _STRING.sub('""', text)) else "compact")
+        if _ESCAPED_SCRIPT.search(text):
+            traits.add("escaped")
+    return sorted(traits)
 
 
 def repeated_keys(text: str) -> list[str]:
@@ -57,9 +60,7 @@ def differing_values(native: Json, ours: Json, path: str) -> Iterator[tuple[str,
         yield path, native, ours
 
 
-def _differing_objects(
-    native: dict[str, Json], ours: dict[str, Json], path: str
-) -> Iterator[tuple[str, Json, Json]]:
+def _differing_objects(native: dict[str, Json], ours: dict[str, Json], path: str) -> Iterator[tuple[str, Json, Json]]:
     prefix = f"{path}." if path else ""
     for key, value in native.items():
         if key in ours:
