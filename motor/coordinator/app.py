@@ -21,8 +21,10 @@ from motor.coordinator.engine.token_engine_client import EngineTimeouts, TokenEn
 from motor.coordinator.instances.readiness import ReadinessProbe
 from motor.coordinator.instances.registry import InstanceRegistry
 from motor.coordinator.pipeline import Pipeline, TokenChain
+from motor.coordinator.render.streaming_response import SessionSettings
 from motor.coordinator.render.tokenization_service import TokenizationService
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
+from motor.coordinator.render.vocabulary import load_vocabulary
 from motor.coordinator.router.native import NativeRouter
 from motor.coordinator.router.rescheduler import Rescheduler
 from motor.coordinator.router.union import UnionTopology
@@ -84,15 +86,20 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     ledger = LoadLedger()
     scheduler = Scheduler(registry, ledger)
     render_client = _render_client(settings, pool)
+    vocabulary = load_vocabulary(settings.model.path)
     chain = None
     names = settings.model.served_model_name
     if render_client is not None:
         chain = TokenChain(
-            tokenization=TokenizationService(render_client),
+            tokenization=TokenizationService(render_client, vocabulary.size),
             derenderer=render_client,
             rescheduler=Rescheduler(UnionTopology(scheduler, TokenEngineClient(pool, timeouts))),
             model=names[0],
-            queue_chunks=settings.streaming.queue_chunks,
+            session=SessionSettings(
+                queue_chunks=settings.streaming.queue_chunks,
+                max_gap_seconds=settings.streaming.max_gap_ms / 1000,
+                marker_ids=vocabulary.marker_ids,
+            ),
         )
     pipeline = Pipeline(chain, NativeRouter(scheduler, OpenAiEngineClient(pool, timeouts)), metrics, time.time)
     limits = EdgeLimits(settings.api.max_body_bytes, settings.streaming.client_stall_seconds)

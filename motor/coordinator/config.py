@@ -125,7 +125,8 @@ class TimeoutsSection(Section):
 class StreamingSection(Section):
     """Streamed answers."""
 
-    queue_chunks: int = Field(32, gt=0, description="Engine chunks that a choice may have waiting for a slow client.")
+    queue_chunks: int = Field(64, gt=0, description="Engine chunks that a choice may have waiting for a slow client.")
+    max_gap_ms: int = Field(150, gt=0, description="Bound on the gap between visible chunks that batching may cause.")
     client_stall_seconds: Seconds = Field(60, description="A client that reads nothing for so long is closed.")
 
 

@@ -10,7 +10,7 @@ from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.engine.openai_engine_client import NativeRequest
 from motor.coordinator.render.models import ChunkSink, TokenizedBatch, TokenizedRequest
 from motor.coordinator.render.response import complete_response
-from motor.coordinator.render.streaming_response import StreamingRenderSession
+from motor.coordinator.render.streaming_response import SessionSettings, StreamingRenderSession
 from motor.coordinator.render.tokenization_service import TokenizationService
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
 from motor.coordinator.router.native import CHAIN_HEADER, NativeRouter
@@ -33,14 +33,14 @@ class TokenChain:
         derenderer: The sidecar's other half.
         rescheduler: Runs prompts on engines.
         model: The name that clients are told.
-        queue_chunks: Engine chunks a choice may have waiting.
+        session: How streaming sessions behave.
     """
 
     tokenization: TokenizationService
     derenderer: VllmRenderClient
     rescheduler: Rescheduler
     model: str
-    queue_chunks: int
+    session: SessionSettings
 
 
 class Pipeline:
@@ -116,7 +116,7 @@ class Pipeline:
             sink,
             model=chain.model,
             created=created,
-            queue_chunks=chain.queue_chunks,
+            settings=chain.session,
             headers=[TOKEN_CHAIN],
             clock=clock,
         )

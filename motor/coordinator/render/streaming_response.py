@@ -9,18 +9,25 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from motor.coordinator.domain.errors import DerenderTimeout
 from motor.coordinator.domain.generation import GenerateChoice, GenerateChunk
 from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.render.choice_merge import ChoiceMerge, StreamOptions
+from motor.coordinator.render.chunk_merge import merged, num_mergeable
 from motor.coordinator.render.derender_requests import ChunkCallTemplate
-from motor.coordinator.render.models import ChunkSink, TokenizedBatch, TokenizedRequest
+from motor.coordinator.render.inbox import Inbox
+from motor.coordinator.render.models import ChunkSink, DerenderChunkAnswer, TokenizedBatch, TokenizedRequest
+from motor.coordinator.render.pacing import rest_seconds
 from motor.coordinator.render.prompt_stream import ChoiceEvent, PromptStream, StopRules
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
+from motor.coordinator.telemetry.log import get_logger
 from motor.coordinator.telemetry.stages import StageClock
 from motor.coordinator.wire.response_sink import ResponseSink
 
 StreamPrompt = Callable[[ClientRequest, TokenizedRequest, ChunkSink], Awaitable[None]]
 """Runs one prompt's attempts and pushes the chunks; the router's side of the session."""
+
+_log = get_logger(__name__)
 
 EVENT_STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -36,7 +43,22 @@ class Lane:
     prompt_index: int
     stream: PromptStream
     template: ChunkCallTemplate
-    inbox: asyncio.Queue[GenerateChoice | None]
+    inbox: Inbox
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How sessions behave.
+
+    Attributes:
+        queue_chunks: Engine chunks that a choice may have waiting.
+        max_gap_seconds: Bound on the time between visible chunks that resting may cause.
+        marker_ids: Added tokens of the vocabulary, if known; batching needs them.
+    """
+
+    queue_chunks: int
+    max_gap_seconds: float
+    marker_ids: frozenset[int] | None
 
 
 class StreamingRenderSession:
@@ -49,7 +71,7 @@ class StreamingRenderSession:
         sink: The client.
         model: The name that the client is told.
         created: Unix time in seconds.
-        queue_chunks: How many engine chunks a choice may have waiting.
+        settings: How sessions behave.
         headers: Response headers besides those of an event stream.
         clock: Where the stages' time is booked.
     """
@@ -63,7 +85,7 @@ class StreamingRenderSession:
         *,
         model: str,
         created: int,
-        queue_chunks: int,
+        settings: SessionSettings,
         headers: list[tuple[bytes, bytes]],
         clock: StageClock,
     ) -> None:
@@ -72,6 +94,7 @@ class StreamingRenderSession:
         self._derenderer = derenderer
         self._sink = sink
         self._headers = headers
+        self._settings = settings
         self._clock = clock
         self._merge = ChoiceMerge(
             batch.client,
@@ -81,7 +104,7 @@ class StreamingRenderSession:
             model=model,
             options=StreamOptions.of(batch.client),
         )
-        self._lanes = [self._lanes_of(prompt, model, queue_chunks) for prompt in batch.prompts]
+        self._lanes = [self._lanes_of(prompt, model) for prompt in batch.prompts]
         self._num_waiting = len(batch.prompts)
         self._all_open = asyncio.Event()
 
@@ -103,7 +126,7 @@ class StreamingRenderSession:
                     tasks.create_task(self._derender_lane(lane))
         await self._sink.write(self._merge.closing())
 
-    def _lanes_of(self, prompt: TokenizedRequest, model: str, queue_chunks: int) -> list[Lane]:
+    def _lanes_of(self, prompt: TokenizedRequest, model: str) -> list[Lane]:
         client = self._batch.client
         template = ChunkCallTemplate(client, prompt, model)
         stop = StopRules(
@@ -117,7 +140,7 @@ class StreamingRenderSession:
                 prompt.prompt_index,
                 PromptStream(index, stop, keeps_empty=keeps_empty, is_named_tool_choice=is_named),
                 template,
-                asyncio.Queue(queue_chunks),
+                Inbox(self._settings.queue_chunks),
             )
             for index in range(prompt.num_choices)
         ]
@@ -125,27 +148,41 @@ class StreamingRenderSession:
     async def _produce(self, prompt: TokenizedRequest, lanes: list[Lane]) -> None:
         await self._stream_prompt(self._batch.client, prompt, _PromptSink(self, lanes))
         for lane in lanes:
-            await lane.inbox.put(None)
+            lane.inbox.close()
 
     async def _derender_lane(self, lane: Lane) -> None:
-        while (choice := await lane.inbox.get()) is not None:
-            await self._show(lane, choice)
+        """Show chunks until the producer is done; those that wait during one call share the next."""
+        inbox, is_first = lane.inbox, True
+        while waiting := await inbox.waiting():
+            num = num_mergeable(waiting, self._settings.marker_ids, is_first=is_first)
+            is_first = False
+            started = self._clock.now()
+            await self._show(lane, merged(inbox.take(num)))
+            inbox.mark_drained()
+            rest = rest_seconds(self._clock.now() - started, self._settings.max_gap_seconds)
+            if rest:
+                await inbox.rest(rest)
 
     async def _show(self, lane: Lane, choice: GenerateChoice) -> None:
         """Take one chunk from staged to committed."""
-        asked = lane.stream.stage(choice)
+        body = lane.template.body(lane.stream.stage(choice), lane.stream.committed.state)
         with self._clock.stage("derender"):
-            answer = await self._derenderer.derender_chunk(
-                self._batch.client.api,
-                lane.template.body(asked, lane.stream.committed.state),
-                self._batch.client.forward_headers,
-            )
+            answer = await self._derender(body)
         outcome = lane.stream.derive(answer)
         if outcome.event is None:
             self._merge.skip(lane.prompt_index, lane.stream.choice_index, len(outcome.token_ids))
         else:
             await self._write(self._merge_event(lane, outcome.event))
         lane.stream.commit(outcome)
+
+    async def _derender(self, body: bytes) -> DerenderChunkAnswer:
+        """Make one call; a timeout repeats it once, the identical call with the identical state being harmless."""
+        client = self._batch.client
+        try:
+            return await self._derenderer.derender_chunk(client.api, body, client.forward_headers)
+        except DerenderTimeout:
+            _log.warning("derender.repeated", reason="timeout")
+            return await self._derenderer.derender_chunk(client.api, body, client.forward_headers)
 
     def _merge_event(self, lane: Lane, event: ChoiceEvent) -> bytes:
         return self._merge.opening() + self._merge.event(lane.prompt_index, lane.stream.choice_index, event)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from motor.coordinator.domain.errors import RenderMalformed
+from motor.coordinator.domain.errors import RenderMalformed, RequestInvalid
 from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.domain.tokens import SemanticTokenIds
 from motor.coordinator.render.models import TokenizedBatch, TokenizedRequest, TokenizerSource
@@ -26,10 +26,16 @@ _log = get_logger(__name__)
 
 
 class TokenizationService:
-    """Makes token ids of requests through Render."""
+    """Makes token ids of requests through Render.
 
-    def __init__(self, render_client: VllmRenderClient) -> None:
+    Args:
+        render_client: The sidecar.
+        vocabulary_size: Ids must be under it; `None` if unknown, then engines judge ids themselves.
+    """
+
+    def __init__(self, render_client: VllmRenderClient, vocabulary_size: int | None) -> None:
         self._render_client = render_client
+        self._vocabulary_size = vocabulary_size
 
     async def tokenize(self, client: ClientRequest) -> TokenizedBatch:
         """Return every prompt of the request as final token ids with its sampling parameters.
@@ -43,6 +49,7 @@ class TokenizationService:
         if not rendered:
             raise RenderMalformed("Render returned no prompt")
         batch = TokenizedBatch(client, tuple(_tokenized(index, one) for index, one in enumerate(rendered)))
+        self._check_vocabulary(batch)
         _log.info(
             "render.done",
             num_prompts=len(batch.prompts),
@@ -51,6 +58,19 @@ class TokenizationService:
             tokenizer_source=TokenizerSource.RENDER,
         )
         return batch
+
+    def _check_vocabulary(self, batch: TokenizedBatch) -> None:
+        """Refuse ids that no embedding has; one of them kills an engine that runs without a tokenizer.
+
+        Raises:
+            RequestInvalid: With native vLLM's message.
+        """
+        if self._vocabulary_size is None:
+            return
+        for prompt in batch.prompts:
+            largest = max(prompt.semantic_ids)
+            if largest >= self._vocabulary_size:
+                raise RequestInvalid(f"Token id {largest} is out of vocabulary")
 
 
 def _tokenized(prompt_index: int, rendered: RenderedRequest) -> TokenizedRequest:
