@@ -10,7 +10,8 @@ import sys
 
 __version__ = "0.1.0"
 
-# A child of vLLM's own logger, because vLLM configures no other: a line to any other name would not be seen.
+# A child of vLLM's own logger, because vLLM configures no other. vLLM loads plugins before it configures even that one,
+# so what is said here is seen from warning level on.
 _logger = logging.getLogger("vllm.motor_live_parsers")
 
 # vLLM loads general plugins in every one of its processes. Only one that serves HTTP has imported this module by then;
@@ -47,10 +48,3 @@ def register() -> None:
 
     install(settings)
     _installed = True
-    _logger.info(
-        "motor-live-parsers %s keeps the parsers of up to %d streams and %d tokens for %g s",
-        __version__,
-        settings.max_streams,
-        settings.max_tokens,
-        settings.ttl_seconds,
-    )

@@ -1,5 +1,6 @@
 """What is kept between two calls of a stream, and where."""
 
+import logging
 from dataclasses import dataclass
 
 from pydantic import PrivateAttr
@@ -9,6 +10,8 @@ from vllm.renderers.online_derenderer import OnlineDerenderer
 from motor_live_parsers.live_stream import LiveStream
 from motor_live_parsers.settings import Settings
 from motor_live_parsers.store import TakeOutStore
+
+_logger = logging.getLogger("vllm.motor_live_parsers")
 
 _STORE_ATTRIBUTE = "_motor_live_parsers"
 
@@ -59,8 +62,8 @@ def store_of(derenderer: OnlineDerenderer, settings: Settings) -> Store:
     attributes = vars(derenderer)
     store: Store | None = attributes.get(_STORE_ATTRIBUTE)
     if store is None:
-        # One bytecode operation under the interpreter lock: threads that race get the same store.
-        store = attributes.setdefault(
-            _STORE_ATTRIBUTE, TakeOutStore(settings.max_streams, settings.max_tokens, settings.ttl_seconds)
-        )
+        bounds = settings.max_streams, settings.max_tokens, settings.ttl_seconds
+        # One operation under the interpreter lock: threads that race get the same store.
+        store = attributes.setdefault(_STORE_ATTRIBUTE, TakeOutStore(*bounds))
+        _logger.info("Live parsers: up to %d streams and %d tokens, kept for %g s", *bounds)
     return store

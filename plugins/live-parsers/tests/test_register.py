@@ -19,6 +19,9 @@ before = OnlineDerenderer._derender_chat_stream_parsed
 import motor_live_parsers
 motor_live_parsers.register()
 motor_live_parsers.register()
+from vllm.entrypoints.scale_out.derender.api_router import router
+num_routes = sum("/derender/live" in route.path for route in router.routes)
+assert num_routes in (0, 3), num_routes
 print("patched" if OnlineDerenderer._derender_chat_stream_parsed is not before else "unchanged")
 """
 SERVER = "import vllm.entrypoints.launchers.app"
@@ -41,10 +44,7 @@ _OUTCOMES = ("patched", "unchanged")
 
 
 def test_it_installs_itself_once_in_a_server_process():
-    lines = register()
-    assert len(lines) == 2
-    assert "keeps the parsers of up to 1024 streams" in lines[0]
-    assert lines[1] == "patched"
+    assert register() == ["patched"]
 
 
 def test_it_stays_out_of_processes_that_serve_no_http():

@@ -60,7 +60,8 @@ OUTPUTS = [
     "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
     '{"city": "Oslo"}<|tool_call_end|><|tool_calls_section_end|>',
     "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Bern</arg_value>\n</tool_call>",
-    '<minimax:tool_call><invoke name="get_weather"><parameter name="city">Wien</parameter></invoke></minimax:tool_call>',
+    '<minimax:tool_call><invoke name="get_weather"><parameter name="city">Wien</parameter></invoke>'
+    "</minimax:tool_call>",
     "<seed:think>hm</seed:think>ok <tool_call> broken { <",
 ]
 REQUEST_VARIANTS: list[dict[str, Any]] = [

@@ -88,9 +88,9 @@ def stock_answers(stock_sidecar: Sidecar, chunks: list[dict[str, Any]]) -> list[
     return standard_answers(stock_sidecar, chunks)
 
 
-def test_vllm_loads_the_plugin_and_says_so(sidecar, stock_sidecar):
-    assert any("motor-live-parsers" in line and "keeps the parsers" in line for line in sidecar.lines)
-    assert any("motor-live-parsers" in line and "stays out" in line for line in stock_sidecar.lines)
+def test_vllm_loads_the_plugin(sidecar, stock_sidecar):
+    assert any(f"Route: {CONTINUE_PATH}" in line for line in sidecar.lines)
+    assert not any(LIVE_PATH in line for line in stock_sidecar.lines)
 
 
 def test_the_standard_path_answers_as_without_the_plugin_and_replays_nothing(sidecar, chunks, stock_answers):
