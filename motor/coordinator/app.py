@@ -5,7 +5,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
@@ -18,9 +18,13 @@ from motor.coordinator.config import Settings
 from motor.coordinator.domain.instance import Instance, Role
 from motor.coordinator.engine.openai_engine_client import OpenAiEngineClient
 from motor.coordinator.engine.token_engine_client import EngineTimeouts, TokenEngineClient
+from motor.coordinator.instances.engine_facts import EngineFactsFeed
 from motor.coordinator.instances.readiness import ReadinessProbe
 from motor.coordinator.instances.registry import InstanceRegistry
-from motor.coordinator.pipeline import Pipeline, TokenChain
+from motor.coordinator.pipeline import ChainFacts, Pipeline, TokenChain
+from motor.coordinator.render.answer_facts import AnswerFacts
+from motor.coordinator.render.chain_choice import PeerVersions
+from motor.coordinator.render.sidecar_facts import SidecarFactsFeed
 from motor.coordinator.render.streaming_response import SessionSettings
 from motor.coordinator.render.tokenization_service import TokenizationService
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
@@ -39,10 +43,17 @@ from motor.coordinator.transport.http_pool import HttpPool
 _log = get_logger(__name__)
 
 
+FEED_SECONDS = 10.0
+"""How often peers are asked for their versions."""
+
+Feed = Callable[[], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """A built Coordinator: its two applications, and what tests and operators look into."""
+    """A built Coordinator: its two applications, its background feeds, and what tests and operators look into."""
 
+    feeds: tuple[Feed, ...]
     public: Starlette
     management: Starlette
     metrics: Metrics
@@ -69,9 +80,20 @@ async def coordinator(settings: Settings) -> AsyncIterator[Coordinator]:
         on_stale_retry=lambda origin: metrics.connection_retried(),
     )
     try:
-        yield _build(settings, metrics, pool)
+        async with asyncio.TaskGroup() as tasks:
+            built = _build(settings, metrics, pool)
+            feeds = [tasks.create_task(_repeat(feed)) for feed in built.feeds]
+            yield built
+            for feed in feeds:
+                feed.cancel()
     finally:
         await pool.close()
+
+
+async def _repeat(feed: Feed) -> None:
+    while True:
+        await feed()
+        await asyncio.sleep(FEED_SECONDS)
 
 
 def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
@@ -85,20 +107,22 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     )
     ledger = LoadLedger()
     scheduler = Scheduler(registry, ledger)
-    render_client = _render_client(settings, pool)
-    vocabulary = load_vocabulary(settings.model.path)
-    chain = None
     names = settings.model.served_model_name
+    render_client = _render_client(settings, pool)
+    chain = None
+    feeds: tuple[Feed, ...] = ()
     if render_client is not None:
-        chain = TokenChain(
-            tokenization=TokenizationService(render_client, vocabulary.size),
-            derenderer=render_client,
-            rescheduler=Rescheduler(UnionTopology(scheduler, TokenEngineClient(pool, timeouts))),
-            model=names[0],
-            session=SessionSettings(
-                queue_chunks=settings.streaming.queue_chunks,
-                max_gap_seconds=settings.streaming.max_gap_ms / 1000,
-                marker_ids=vocabulary.marker_ids,
+        engine_facts = EngineFactsFeed(registry, pool, names[0])
+        sidecar_facts = SidecarFactsFeed(render_client, names[0])
+        feeds = (engine_facts.refresh, sidecar_facts.refresh)
+        engines = TokenEngineClient(pool, timeouts)
+        chain = _token_chain(
+            settings,
+            render_client,
+            Rescheduler(UnionTopology(scheduler, engines)),
+            lambda: ChainFacts(
+                AnswerFacts(engine_facts.system_fingerprint, sidecar_facts.has_parser),
+                PeerVersions(sidecar_facts.version, engine_facts.oldest_version),
             ),
         )
     pipeline = Pipeline(chain, NativeRouter(scheduler, OpenAiEngineClient(pool, timeouts)), metrics, time.time)
@@ -108,12 +132,31 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     started = int(time.time())
     cards = [ModelCard(name, started, settings.model.max_model_len) for name in names]
     return Coordinator(
+        feeds=feeds,
         public=public_application(edge, readiness.reasons, cards),
         management=management_application(edge, readiness.reasons),
         metrics=metrics,
         ledger=ledger,
         pool=pool,
         render_client=render_client,
+    )
+
+
+def _token_chain(
+    settings: Settings, render_client: VllmRenderClient, rescheduler: Rescheduler, facts: Callable[[], ChainFacts]
+) -> TokenChain:
+    vocabulary = load_vocabulary(settings.model.path)
+    return TokenChain(
+        tokenization=TokenizationService(render_client, vocabulary.size),
+        derenderer=render_client,
+        rescheduler=rescheduler,
+        model=settings.model.served_model_name[0],
+        session=SessionSettings(
+            queue_chunks=settings.streaming.queue_chunks,
+            max_gap_seconds=settings.streaming.max_gap_ms / 1000,
+            marker_ids=vocabulary.marker_ids,
+        ),
+        facts=facts,
     )
 
 

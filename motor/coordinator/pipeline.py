@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from motor.coordinator.domain.errors import RenderFault, TokenOnlyUnsupported, root_cause
+from motor.coordinator.domain.errors import RenderFault, RequestInvalid, TokenOnlyUnsupported, root_cause
 from motor.coordinator.domain.generation import GenerateResponse
 from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.engine.openai_engine_client import NativeRequest
+from motor.coordinator.render.answer_facts import AnswerFacts
+from motor.coordinator.render.chain_choice import PeerVersions, native_reason
 from motor.coordinator.render.models import ChunkSink, TokenizedBatch, TokenizedRequest
 from motor.coordinator.render.response import complete_response
 from motor.coordinator.render.streaming_response import SessionSettings, StreamingRenderSession
@@ -25,6 +27,14 @@ TOKEN_CHAIN = (CHAIN_HEADER, b"token")
 
 
 @dataclass(frozen=True, slots=True)
+class ChainFacts:
+    """What is known of the peers: what answers say about them, and their versions."""
+
+    answer: AnswerFacts
+    versions: PeerVersions
+
+
+@dataclass(frozen=True, slots=True)
 class TokenChain:
     """What the token chain needs; absent when Render is off.
 
@@ -34,6 +44,7 @@ class TokenChain:
         rescheduler: Runs prompts on engines.
         model: The name that clients are told.
         session: How streaming sessions behave.
+        facts: Tells what is known of the peers now.
     """
 
     tokenization: TokenizationService
@@ -41,6 +52,7 @@ class TokenChain:
     rescheduler: Rescheduler
     model: str
     session: SessionSettings
+    facts: Callable[[], ChainFacts]
 
 
 class Pipeline:
@@ -72,6 +84,14 @@ class Pipeline:
         if self._chain is None:
             await self._serve_natively(client, original, sink, 0)
             return
+        reason = native_reason(client, self._chain.facts().versions)
+        if reason is not None:
+            _log.info("chain.native", reason=reason)
+            self._metrics.native_chosen(reason)
+            with clock.stage("render"):
+                num_prompt_tokens = await self._count_prompt_tokens(self._chain, client)
+            await self._serve_natively(client, original, sink, num_prompt_tokens)
+            return
         try:
             await self._serve_tokens(self._chain, client, sink, clock)
         except (RenderFault, TokenOnlyUnsupported) as error:
@@ -84,6 +104,14 @@ class Pipeline:
     async def relay(self, original: NativeRequest, request_headers: dict[str, str], sink: ResponseSink) -> None:
         """Answer a request of any other API, which never tries a Render route; raises as `serve`."""
         await self._native.relay(original, request_headers, 0, sink)
+
+    @staticmethod
+    async def _count_prompt_tokens(chain: TokenChain, client: ClientRequest) -> int:
+        """Render's ids count the load on the native chain too; where Render has none, the engine judges alone."""
+        try:
+            return (await chain.tokenization.tokenize(client)).num_prompt_tokens
+        except (RenderFault, RequestInvalid):
+            return 0
 
     async def _serve_natively(
         self, client: ClientRequest, original: NativeRequest, sink: ResponseSink, num_prompt_tokens: int
@@ -118,6 +146,7 @@ class Pipeline:
             created=created,
             settings=chain.session,
             headers=[TOKEN_CHAIN],
+            facts=chain.facts().answer,
             clock=clock,
         )
         try:
@@ -133,7 +162,9 @@ class Pipeline:
         with clock.stage("first_chunk"):
             responses = await self._generate_all(chain, batch)
         with clock.stage("derender"):
-            body = await complete_response(batch, responses, chain.derenderer, model=chain.model, created=created)
+            body = await complete_response(
+                batch, responses, chain.derenderer, model=chain.model, created=created, facts=chain.facts().answer
+            )
         num_tokens = sum(len(choice.token_ids or ()) for response in responses for choice in response.choices)
         self._metrics.completion_tokens(num_tokens)
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), TOKEN_CHAIN]

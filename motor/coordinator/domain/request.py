@@ -48,9 +48,23 @@ class ClientRequest:
     @property
     def is_stream(self) -> bool:
         """Whether the client asked for server-sent events."""
-        return self.fields.get("stream") is True
+        return self.flag("stream")
+
+    def flag(self, name: str) -> bool:
+        """Return a boolean member as vLLM reads it: `1`, `"true"`, `"on"` and the like are true, absent is false."""
+        return is_true(self.fields.get(name))
 
     @property
     def public_id(self) -> str:
         """The `id` that the client sees in every object of the answer."""
         return self.api.id_prefix + self.request_id
+
+
+_TRUE_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})
+
+
+def is_true(value: object) -> bool:
+    """Read a boolean as vLLM's request models do."""
+    if isinstance(value, str):
+        return value.lower() in _TRUE_WORDS
+    return value is True or (isinstance(value, int | float) and value == 1)

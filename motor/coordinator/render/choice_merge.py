@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from motor.coordinator.domain.request import Api, ClientRequest
+from motor.coordinator.domain.request import Api, ClientRequest, is_true
 from motor.coordinator.render.prompt_stream import ChoiceEvent
 from motor.coordinator.wire.openai import encode_json
 from motor.coordinator.wire.sse import DONE_EVENT, encode_event
@@ -22,23 +22,26 @@ class StreamOptions:
         is_usage_continuous: Usage so far on every chunk.
         returns_token_ids: `return_token_ids`.
         role: The role of the answer.
+        echoes: `echo`: the answer begins with the prompt.
     """
 
     includes_usage: bool = False
     is_usage_continuous: bool = False
     returns_token_ids: bool = False
     role: str = "assistant"
+    echoes: bool = False
 
     @classmethod
     def of(cls, client: ClientRequest) -> "StreamOptions":
         """Read the options of a request that Render has validated."""
         options = client.fields.get("stream_options") or {}
-        includes_usage = bool(options.get("include_usage"))
+        includes_usage = is_true(options.get("include_usage"))
         return cls(
             includes_usage=includes_usage,
-            is_usage_continuous=includes_usage and bool(options.get("continuous_usage_stats")),
-            returns_token_ids=bool(client.fields.get("return_token_ids")),
+            is_usage_continuous=includes_usage and is_true(options.get("continuous_usage_stats")),
+            returns_token_ids=client.flag("return_token_ids"),
             role=answer_role(client),
+            echoes=client.flag("echo"),
         )
 
 
@@ -51,7 +54,8 @@ def answer_role(client: ClientRequest) -> str:
 
 
 class ChoiceMerge:
-    """Numbers and frames the events of all choices; mutable: `_is_open`, `_num_completion`, `_prompt_details`.
+    """Numbers and frames the events of all choices; mutable: `_is_open`, `_begun`, `_num_completion`,
+    `_prompt_details`.
 
     Args:
         client: The request.
@@ -60,6 +64,8 @@ class ChoiceMerge:
         created: Unix time in seconds, one for the whole stream.
         model: The name that the client is told.
         options: What the client wants.
+        echoed: What each choice repeats, by global index; empty strings without `echo`.
+        system_fingerprint: Of the engines; `None` if unknown.
     """
 
     def __init__(
@@ -71,7 +77,12 @@ class ChoiceMerge:
         created: int,
         model: str,
         options: StreamOptions,
+        echoed: Sequence[str] = (),
+        system_fingerprint: str | None = None,
     ) -> None:
+        self._echoed = list(echoed) or [""] * (len(prompts) * num_choices)
+        self._fingerprint = b"" if system_fingerprint is None else encode_json(system_fingerprint)
+        self._begun: set[int] = set()
         self._api = client.api
         self._prompts = prompts
         self._num_choices = num_choices
@@ -101,15 +112,23 @@ class ChoiceMerge:
             }
             tail = self._continuous_usage(index) + b',"prompt_token_ids":' + encode_json(ids) + b',"prompt_text":null'
             chunks.append(self._event(encode_json(choice), tail))
+        chunks.extend(self._echo_chunk(index) for index, text in enumerate(self._echoed) if text)
         return b"".join(chunks)
+
+    def _echo_chunk(self, index: int) -> bytes:
+        delta = {"content": self._echoed[index]}
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        return self._event(encode_json(choice), self._continuous_usage(index))
 
     def event(self, prompt_index: int, choice_index: int, event: ChoiceEvent) -> bytes:
         """Return one framed chunk with the choice's global index."""
         index = prompt_index * self._num_choices + choice_index
-        is_first = self._num_completion[index] == 0
         self._num_completion[index] += len(event.token_ids)
-        choice = self._chat_choice(index, event) if self._api is Api.CHAT else self._text_choice(index, event, is_first)
-        return self._event(encode_json(choice), self._continuous_usage(index))
+        choice = self._chat_choice(index, event) if self._api is Api.CHAT else self._text_choice(index, event)
+        tail = self._continuous_usage(index)
+        if event.finish_reason is not None and self._fingerprint and not self._options.includes_usage:
+            tail = b',"system_fingerprint":' + self._fingerprint + tail
+        return self._event(encode_json(choice), tail)
 
     def skip(self, prompt_index: int, choice_index: int, num_tokens: int) -> None:
         """Count the tokens of a chunk that shows nothing."""
@@ -127,7 +146,11 @@ class ChoiceMerge:
         usage = _usage(sum(map(len, self._prompts)), sum(self._num_completion))
         if self._prompt_details is not None:
             usage["prompt_tokens_details"] = {k: v for k, v in self._prompt_details.items() if v is not None}
-        return self._event(b"", b',"usage":' + encode_json(usage)) + DONE_EVENT
+        return self._event(b"", self._usage_tail(encode_json(usage))) + DONE_EVENT
+
+    def _usage_tail(self, usage: bytes) -> bytes:
+        fingerprint = b',"system_fingerprint":' + self._fingerprint if self._fingerprint else b""
+        return b',"usage":' + usage + fingerprint
 
     def _event(self, choice: bytes, tail: bytes) -> bytes:
         return encode_event(b"".join((self._head, choice, b"]", tail, b"}")))
@@ -150,15 +173,18 @@ class ChoiceMerge:
         choice["token_ids"] = event.token_ids if self._options.returns_token_ids else None
         return choice
 
-    def _text_choice(self, index: int, event: ChoiceEvent, is_first: bool) -> dict[str, Any]:
+    def _text_choice(self, index: int, event: ChoiceEvent) -> dict[str, Any]:
         returns_ids = self._options.returns_token_ids
+        is_first = index not in self._begun
+        self._begun.add(index)
+        returns_prompt = is_first and (returns_ids or self._options.echoes)
         return {
             "index": index,
-            "text": event.text or "",
+            "text": (self._echoed[index] if is_first else "") + (event.text or ""),
             "logprobs": event.logprobs,
             "finish_reason": event.finish_reason,
             "stop_reason": event.stop_reason,
-            "prompt_token_ids": list(self._prompts[index // self._num_choices]) if is_first and returns_ids else None,
+            "prompt_token_ids": list(self._prompts[index // self._num_choices]) if returns_prompt else None,
             "token_ids": event.token_ids if returns_ids else None,
         }
 

@@ -25,6 +25,10 @@ _PARSING_FIELDS = (
 """All that vLLM's parsers read of a request, besides past tool calls."""
 
 
+_NUM_SEED_IDS = 7
+"""As much of a prompt as vLLM's detokenizer looks at."""
+
+
 def request_for_parsing(client: ClientRequest) -> dict[str, Any]:
     """Return the part of the client's request that Derender needs.
 
@@ -83,6 +87,28 @@ def complete_call(
         body["prompt_token_ids"] = [request.semantic_ids for request in requests]
         body["completion_request"] = request_for_parsing(client)
     return encode_json(body)
+
+
+def logprobs_call(
+    client: ClientRequest, request: TokenizedRequest, entries: Sequence[Mapping[str, Any]], model: str
+) -> bytes:
+    """Return the body of a complete chat derender call that decodes logprobs; its text is of no interest."""
+    choice = {
+        "index": 0,
+        "token_ids": [entry["token_id"] for entry in entries],
+        "finish_reason": "length",
+        "logprobs": {"content": entries},
+    }
+    return encode_json(
+        {
+            "stream": False,
+            "model": model,
+            "generate_response": {"request_id": client.public_id, "model": model, "created": 0, "choices": [choice]},
+            "prompt_tokens": request.num_prompt_tokens,
+            "prompt_token_ids": request.semantic_ids[-_NUM_SEED_IDS:],
+            "chat_request": {"messages": []},
+        }
+    )
 
 
 def _carried(client: ClientRequest, request: TokenizedRequest, response: GenerateResponse) -> dict[str, Any]:

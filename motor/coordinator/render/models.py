@@ -79,7 +79,6 @@ class DerenderedChoice(msgspec.Struct, kw_only=True):
     index: int = 0
     delta: dict[str, Any] | None = None
     text: str | None = None
-    logprobs: Any = None
     finish_reason: str | None = None
 
 

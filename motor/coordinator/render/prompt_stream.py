@@ -152,11 +152,15 @@ class PromptStream:
         self._staged = choice
         ids = choice.token_ids or []
         if ends_with_stop_id(choice) and not self._stop.includes_stop:
-            return replace_choice(choice, ids[:-1])
-        return replace_choice(choice, ids)
+            return for_derender(choice, ids[:-1])
+        return for_derender(choice, ids)
 
-    def derive(self, answer: DerenderChunkAnswer) -> Outcome:
+    def derive(self, answer: DerenderChunkAnswer, logprobs: dict[str, Any] | None = None) -> Outcome:
         """Return what the answer to the staged chunk's call means; changes nothing.
+
+        Args:
+            answer: Of Derender.
+            logprobs: The staged chunk's, resolved.
 
         Raises:
             IllegalTransition: Nothing is staged.
@@ -182,11 +186,11 @@ class PromptStream:
             token_ids=ids,
             delta=fields if shown.text is None else None,
             text=fields.get("text") if shown.text is not None else None,
-            logprobs=shown.logprobs,
+            logprobs=logprobs,
             finish_reason=self._finish_reason(staged, has_tools),
             stop_reason=staged.stop_reason,
         )
-        is_empty = not fields and staged.finish_reason is None and shown.logprobs is None and not self._keeps_empty
+        is_empty = not fields and staged.finish_reason is None and logprobs is None and not self._keeps_empty
         return Outcome(None if is_empty else event, snapshot, ids)
 
     def commit(self, outcome: Outcome) -> None:
@@ -246,12 +250,9 @@ def ends_with_stop_id(choice: GenerateChoice) -> bool:
     return choice.finish_reason == "stop" and not isinstance(choice.stop_reason, str) and bool(choice.token_ids)
 
 
-def replace_choice(choice: GenerateChoice, token_ids: list[int]) -> GenerateChoice:
-    """Return the choice with other ids, its logprobs cut to as many positions."""
-    logprobs = choice.logprobs
-    if isinstance(logprobs, dict) and isinstance(logprobs.get("content"), list):
-        logprobs = {**logprobs, "content": logprobs["content"][: len(token_ids)]}
-    return msgspec.structs.replace(choice, token_ids=token_ids, logprobs=logprobs)
+def for_derender(choice: GenerateChoice, token_ids: list[int]) -> GenerateChoice:
+    """Return the choice as Derender gets it: with these ids and without logprobs, which `render.logprobs` resolves."""
+    return msgspec.structs.replace(choice, token_ids=token_ids, logprobs=None)
 
 
 def _members(shown: DerenderedChoice) -> dict[str, Any]:

@@ -7,10 +7,13 @@ from typing import Any
 from motor.coordinator.domain.errors import DerenderUnavailable
 from motor.coordinator.domain.generation import GenerateChoice, GenerateResponse
 from motor.coordinator.domain.request import Api
+from motor.coordinator.render.answer_facts import AnswerFacts
 from motor.coordinator.render.choice_merge import answer_role
 from motor.coordinator.render.derender_requests import complete_call
+from motor.coordinator.render.echo import echoed_texts
+from motor.coordinator.render.logprobs import LogprobsOptions, LogprobsStream
 from motor.coordinator.render.models import TokenizedBatch
-from motor.coordinator.render.prompt_stream import StopRules, ends_with_stop_id, replace_choice
+from motor.coordinator.render.prompt_stream import StopRules, ends_with_stop_id, for_derender
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
 from motor.coordinator.wire.openai import encode_json
 
@@ -25,6 +28,7 @@ async def complete_response(
     *,
     model: str,
     created: int,
+    facts: AnswerFacts,
 ) -> bytes:
     """Return the OpenAI response body for complete generate responses, one per prompt.
 
@@ -44,11 +48,49 @@ async def complete_response(
     for index, (choice, engine_choice) in enumerate(zip(shown, engine_choices, strict=True)):
         choice["index"] = index
         _complete_choice(choice, engine_choice, batch, stop)
+    await _add_logprobs(shown, batch, responses, derenderer, model=model, has_parser=facts.has_parser)
+    _add_echo(shown, batch)
     answer.update(
-        id=client.public_id, created=created, model=model, usage=_usage(batch, responses, answer.get("usage"))
+        id=client.public_id,
+        created=created,
+        model=model,
+        system_fingerprint=facts.system_fingerprint,
+        usage=_usage(batch, responses, answer.get("usage")),
     )
     _add_prompt_details(answer, batch, responses)
     return encode_json(answer)
+
+
+async def _add_logprobs(
+    shown: Sequence[dict[str, Any]],
+    batch: TokenizedBatch,
+    responses: Sequence[GenerateResponse],
+    derenderer: VllmRenderClient,
+    *,
+    model: str,
+    has_parser: bool,
+) -> None:
+    """Put in every position's logprobs, the terminating one included."""
+    options = LogprobsOptions.of(batch.client)
+    is_hidden = has_parser and batch.client.fields.get("include_reasoning") is False
+    choices = iter(shown)
+    for prompt, response in zip(batch.prompts, responses, strict=True):
+        for engine_choice in response.choices:
+            logprobs = None
+            if options is not None and not is_hidden:
+                stream = LogprobsStream(batch.client, prompt, options, derenderer, model)
+                logprobs = await stream.resolve(engine_choice)
+            next(choices)["logprobs"] = logprobs
+
+
+def _add_echo(shown: Sequence[dict[str, Any]], batch: TokenizedBatch) -> None:
+    for choice, text in zip(shown, echoed_texts(batch), strict=True):
+        if not text:
+            continue
+        if batch.client.api is Api.CHAT:
+            choice["message"]["content"] = text + (choice["message"]["content"] or "")
+        else:
+            choice["text"] = text + choice["text"]
 
 
 def _stop_rules(batch: TokenizedBatch) -> StopRules:
@@ -59,10 +101,10 @@ def _stop_rules(batch: TokenizedBatch) -> StopRules:
 def _for_derender(response: GenerateResponse, stop: StopRules) -> GenerateResponse:
     """Return a copy whose choices end before the terminating id, which is no text."""
     choices = [
-        replace_choice(choice, (choice.token_ids or [])[:-1])
+        for_derender(choice, (choice.token_ids or [])[:-1])
         # Derender refuses a choice without ids: a lone terminating id goes along and its text is dropped later.
         if ends_with_stop_id(choice) and not stop.includes_stop and len(choice.token_ids or ()) > 1
-        else choice
+        else for_derender(choice, choice.token_ids or [])
         for choice in response.choices
     ]
     return GenerateResponse(
@@ -92,7 +134,7 @@ def _complete_choice(shown: dict[str, Any], engine: GenerateChoice, batch: Token
         if is_only_stop_id:
             shown["text"] = ""
         _cut_at_stop(shown, ("text",), engine, stop)
-    if fields.get("return_token_ids"):
+    if batch.client.flag("return_token_ids"):
         shown["token_ids"] = engine.token_ids
 
 
@@ -146,7 +188,7 @@ def _usage(batch: TokenizedBatch, responses: Sequence[GenerateResponse], derende
 
 
 def _add_prompt_details(answer: dict[str, Any], batch: TokenizedBatch, responses: Sequence[GenerateResponse]) -> None:
-    returns_ids = bool(batch.client.fields.get("return_token_ids"))
+    returns_ids = batch.client.flag("return_token_ids")
     answer["kv_transfer_params"] = None
     if batch.client.api is Api.CHAT:
         if returns_ids:

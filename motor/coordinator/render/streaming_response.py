@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from motor.coordinator.domain.errors import DerenderTimeout
 from motor.coordinator.domain.generation import GenerateChoice, GenerateChunk
 from motor.coordinator.domain.request import ClientRequest
+from motor.coordinator.render.answer_facts import AnswerFacts
 from motor.coordinator.render.choice_merge import ChoiceMerge, StreamOptions
 from motor.coordinator.render.chunk_merge import merged, num_mergeable
 from motor.coordinator.render.derender_requests import ChunkCallTemplate
+from motor.coordinator.render.echo import echoed_texts
 from motor.coordinator.render.inbox import Inbox
+from motor.coordinator.render.logprobs import LogprobsOptions, LogprobsStream
 from motor.coordinator.render.models import ChunkSink, DerenderChunkAnswer, TokenizedBatch, TokenizedRequest
 from motor.coordinator.render.pacing import rest_seconds
 from motor.coordinator.render.prompt_stream import ChoiceEvent, PromptStream, StopRules
@@ -44,6 +47,7 @@ class Lane:
     stream: PromptStream
     template: ChunkCallTemplate
     inbox: Inbox
+    logprobs: LogprobsStream | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class StreamingRenderSession:
         created: Unix time in seconds.
         settings: How sessions behave.
         headers: Response headers besides those of an event stream.
+        facts: What answers say about the deployment.
         clock: Where the stages' time is booked.
     """
 
@@ -87,6 +92,7 @@ class StreamingRenderSession:
         created: int,
         settings: SessionSettings,
         headers: list[tuple[bytes, bytes]],
+        facts: AnswerFacts,
         clock: StageClock,
     ) -> None:
         self._batch = batch
@@ -96,6 +102,7 @@ class StreamingRenderSession:
         self._headers = headers
         self._settings = settings
         self._clock = clock
+        self._is_metadata_hidden = facts.has_parser and batch.client.fields.get("include_reasoning") is False
         self._merge = ChoiceMerge(
             batch.client,
             [prompt.semantic_ids for prompt in batch.prompts],
@@ -103,6 +110,8 @@ class StreamingRenderSession:
             created=created,
             model=model,
             options=StreamOptions.of(batch.client),
+            echoed=echoed_texts(batch),
+            system_fingerprint=facts.system_fingerprint,
         )
         self._lanes = [self._lanes_of(prompt, model) for prompt in batch.prompts]
         self._num_waiting = len(batch.prompts)
@@ -133,7 +142,8 @@ class StreamingRenderSession:
             tuple(prompt.sampling_params.get("stop") or ()),
             bool(prompt.sampling_params.get("include_stop_str_in_output")),
         )
-        keeps_empty = bool(client.fields.get("return_token_ids"))
+        keeps_empty = client.flag("return_token_ids") and not self._is_metadata_hidden
+        options = None if self._is_metadata_hidden else LogprobsOptions.of(client)
         is_named = isinstance(client.fields.get("tool_choice"), dict)
         return [
             Lane(
@@ -141,6 +151,7 @@ class StreamingRenderSession:
                 PromptStream(index, stop, keeps_empty=keeps_empty, is_named_tool_choice=is_named),
                 template,
                 Inbox(self._settings.queue_chunks),
+                None if options is None else LogprobsStream(client, prompt, options, self._derenderer, model),
             )
             for index in range(prompt.num_choices)
         ]
@@ -168,7 +179,8 @@ class StreamingRenderSession:
         body = lane.template.body(lane.stream.stage(choice), lane.stream.committed.state)
         with self._clock.stage("derender"):
             answer = await self._derender(body)
-        outcome = lane.stream.derive(answer)
+            logprobs = None if lane.logprobs is None else await lane.logprobs.resolve(choice)
+        outcome = lane.stream.derive(answer, logprobs)
         if outcome.event is None:
             self._merge.skip(lane.prompt_index, lane.stream.choice_index, len(outcome.token_ids))
         else:

@@ -11,6 +11,7 @@ import msgspec
 from motor.coordinator.domain.errors import RenderMalformed, RequestInvalid
 from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.domain.tokens import SemanticTokenIds
+from motor.coordinator.render.logprobs import LogprobsOptions, num_engine_logprobs
 from motor.coordinator.render.models import TokenizedBatch, TokenizedRequest, TokenizerSource
 from motor.coordinator.render.vllm_render_client import RenderedRequest, VllmRenderClient
 from motor.coordinator.telemetry.log import get_logger
@@ -48,7 +49,7 @@ class TokenizationService:
         rendered = await self._render_client.render(client)
         if not rendered:
             raise RenderMalformed("Render returned no prompt")
-        batch = TokenizedBatch(client, tuple(_tokenized(index, one) for index, one in enumerate(rendered)))
+        batch = TokenizedBatch(client, tuple(_tokenized(client, index, one) for index, one in enumerate(rendered)))
         self._check_vocabulary(batch)
         _log.info(
             "render.done",
@@ -73,7 +74,7 @@ class TokenizationService:
                 raise RequestInvalid(f"Token id {largest} is out of vocabulary")
 
 
-def _tokenized(prompt_index: int, rendered: RenderedRequest) -> TokenizedRequest:
+def _tokenized(client: ClientRequest, prompt_index: int, rendered: RenderedRequest) -> TokenizedRequest:
     """Split one GenerateRequest into what we read and what we only carry.
 
     Raises:
@@ -88,6 +89,9 @@ def _tokenized(prompt_index: int, rendered: RenderedRequest) -> TokenizedRequest
         raise RenderMalformed("Render returned an empty prompt")
     if params.get("max_tokens") is None:
         params["max_tokens"] = DEFAULT_MAX_TOKENS
+    options = LogprobsOptions.of(client)
+    if options is not None and isinstance(params.get("logprobs"), int):
+        params["logprobs"] = num_engine_logprobs(options, client.api, params["logprobs"])
     return TokenizedRequest(
         prompt_index=prompt_index,
         semantic_ids=SemanticTokenIds(ids),

@@ -24,6 +24,7 @@ from motor.coordinator.domain.errors import (
     RenderUnsupported,
 )
 from motor.coordinator.domain.request import Api, ClientRequest
+from motor.coordinator.domain.version import Version
 from motor.coordinator.render.models import DerenderChunkAnswer
 from motor.coordinator.transport.faults import TransportFault, TransportFaultKind
 from motor.coordinator.transport.http_pool import HttpPool, HttpResponse
@@ -106,6 +107,25 @@ class VllmRenderClient:
             DerenderFault: As above; the previous state stays valid, the identical call may be repeated.
         """
         return await self._derender(api, body, forward_headers, _chunk_answer)
+
+    async def version(self) -> Version | None:
+        """Return the oldest version among the processes that answer; `None` if none does."""
+        versions = []
+        for base_url in self._outstanding:
+            try:
+                answer = await self._pool.request("GET", base_url + "/version", timeout_seconds=self._timeout_seconds)
+                versions.append(Version.parse(msgspec.json.decode(answer.body, type=dict[str, str]).get("version", "")))
+            except (TransportFault, msgspec.DecodeError):
+                continue
+        return min((version for version in versions if version is not None), default=None)
+
+    async def refuses_chat_derender(self, body: bytes) -> bool:
+        """Whether the sidecar answers 400 to a chat derender call."""
+        try:
+            answer = await self._post(Api.CHAT.path + "/derender", body, _JSON_HEADERS)
+        except TransportFault:
+            return False
+        return answer.status == 400
 
     async def is_healthy(self) -> bool:
         """Whether any process answers `GET /health`."""

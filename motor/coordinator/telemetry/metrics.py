@@ -27,6 +27,9 @@ class Metrics:
         self._fallbacks = Counter(
             "motor_render_fallback", "Requests that left the token chain.", ["reason"], registry=registry
         )
+        self._native_choices = Counter(
+            "motor_native_chain", "Requests that the token chain can't serve faithfully.", ["reason"], registry=registry
+        )
         self._faults = Counter("motor_faults", "Faults by domain and kind.", ["domain", "kind"], registry=registry)
         self._disconnects = Counter("motor_client_disconnects", "Clients that left early.", registry=registry)
         self._connection_retries = Counter(
@@ -63,6 +66,10 @@ class Metrics:
     def render_fallback(self, reason: str) -> None:
         """Count a request that left the token chain."""
         self._fallbacks.labels(reason).inc()
+
+    def native_chosen(self, reason: str) -> None:
+        """Count a request that takes the native chain by choice."""
+        self._native_choices.labels(reason).inc()
 
     def fault(self, domain: str, kind: str) -> None:
         """Count an error by its row of the fault table."""
