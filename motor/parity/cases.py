@@ -13,7 +13,21 @@ _REPEAT: Final = "$repeat"
 _MODEL_PLACE: Final = "${model}"
 _STREAM_PLACE: Final = "${stream}"
 _CASE_KEYS: Final = frozenset(
-    {"name", "tags", "endpoint", "path", "method", "headers", "body", "raw", "raw_hex", "encoding", "salt", "modes"}
+    {
+        "name",
+        "tags",
+        "endpoint",
+        "path",
+        "method",
+        "headers",
+        "body",
+        "raw",
+        "raw_hex",
+        "encoding",
+        "salt",
+        "modes",
+        "alone",
+    }
 )
 
 
@@ -62,6 +76,7 @@ class Case:
         headers: The headers that describe the body.
         modes: The modes in which the case is sent.
         is_saltable: Whether a `cache_salt` may be added to `body`.
+        is_alone: Whether nothing else may be in flight: native's answers to others depend on this request in the batch.
     """
 
     name: str
@@ -73,6 +88,7 @@ class Case:
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
     is_saltable: bool = True
+    is_alone: bool = False
 
     @property
     def is_bad(self) -> bool:
@@ -135,6 +151,7 @@ def build_case(theme: str, entry: Mapping[str, Json], defaults: Mapping[str, Jso
         headers=_headers(settings.get("headers")),
         # A bad request stays as it is written: native answers before any prefix cache is asked.
         is_saltable=bool(settings.get("salt", "bad" not in tags)),
+        is_alone=bool(settings.get("alone", False)),
     )
 
 
@@ -181,11 +198,11 @@ def _expanded(value: Json) -> Json:
 
 
 def _raw_bytes(name: str, entry: Mapping[str, Json]) -> bytes | None:
-    if "raw_hex" in entry:
-        return bytes.fromhex(str(entry["raw_hex"]))
-    if "raw" not in entry:
-        return None
     try:
-        return str(entry["raw"]).encode(str(entry.get("encoding", "utf-8")))
-    except (LookupError, UnicodeEncodeError) as error:
+        if "raw_hex" in entry:
+            return bytes.fromhex(str(entry["raw_hex"]))
+        if "raw" in entry:
+            return str(entry["raw"]).encode(str(entry.get("encoding", "utf-8")))
+        return None
+    except (LookupError, ValueError) as error:
         raise CorpusError(f"{name}: {error}") from error

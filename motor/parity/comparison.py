@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from motor.parity.chunk_shape import collapsed, differs_by_boundaries_only
+from motor.parity.chunk_shape import ChunkShape, collapsed, differs_by_boundaries_only
 from motor.parity.difference import Difference, Tolerance
 from motor.parity.documented import Json, tolerance_of
 from motor.parity.event_stream import EventStream, parse_event_stream
@@ -130,19 +130,22 @@ def _compare_joined(native: JoinedStream, ours: JoinedStream, is_cache_comparabl
     for left, right in zip(native.others, ours.others, strict=False):
         yield from _classified(left, right, "", is_cache_comparable)
     if native.openers != ours.openers:
-        yield Difference("$openers", str(native.openers), str(ours.openers))
+        yield Difference("$openers", shown(native.openers), shown(ours.openers))
     if sorted(set(native.drifting)) != sorted(set(ours.drifting)):
         yield Difference("$drifting", shown(list(native.drifting)), shown(list(ours.drifting)))
     for index in sorted(native.shapes.keys() & ours.shapes.keys()):
         native_shapes, our_shapes = collapsed(native.shapes[index]), collapsed(ours.shapes[index])
         if native_shapes != our_shapes:
             is_covered = differs_by_boundaries_only(native_shapes, our_shapes)
-            left_text, right_text = (
-                " | ".join(f"{shape.outer} {shape.delta}" for shape in shapes) for shapes in (native_shapes, our_shapes)
-            )
             yield Difference(
                 f"choices[{index}].$chunk_shapes",
-                shown(left_text),
-                shown(right_text),
+                _shown_shapes(native_shapes, our_shapes),
+                _shown_shapes(our_shapes, native_shapes),
                 Tolerance.CHUNK_BOUNDARIES if is_covered else None,
             )
+
+
+def _shown_shapes(shapes: Sequence[ChunkShape], others: Sequence[ChunkShape]) -> str:
+    """Return the shapes that only one side has; the order of all deltas when both have the same ones."""
+    own = [f"{shape.outer} {shape.delta}" for shape in dict.fromkeys(shapes) if shape not in others]
+    return " | ".join(own) if own else "in order: " + " | ".join(shape.delta for shape in shapes)

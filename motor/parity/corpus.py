@@ -45,5 +45,7 @@ def _load_file(path: Path) -> list[Case]:
         raise CorpusError(f"{path}: {error}") from error
     if not isinstance(content, Mapping) or not isinstance(content.get("cases"), list):
         raise CorpusError(f"{path}: expected an object with a list of cases")
-    defaults = content.get("defaults") or {}
-    return [build_case(path.stem, entry, defaults) for entry in content["cases"]]
+    defaults, entries = content.get("defaults") or {}, content["cases"]
+    if not all(isinstance(part, Mapping) for part in (defaults, *entries)):
+        raise CorpusError(f"{path}: the defaults and every case must be objects")
+    return [build_case(path.stem, entry, defaults) for entry in entries]

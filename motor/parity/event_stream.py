@@ -21,18 +21,13 @@ class EventStream:
 
 
 def parse_event_stream(body: bytes) -> EventStream:
-    """Take a whole SSE body apart.
-
-    Raises:
-        UnicodeDecodeError: The body is no UTF-8.
-    """
-    text = body.decode()
-    events = text.split("\n\n")
-    flaws: list[str] = []
-    if events[-1]:
+    """Take a whole SSE body apart."""
+    text = body.decode(errors="replace")
+    flaws = ["no UTF-8"] if text.encode() != body else []
+    *events, rest = text.split("\n\n")
+    if rest:
+        # A client never sees an event without its blank line: it is dropped, not shown.
         flaws.append("the last event has no blank line after it")
-    else:
-        events.pop()
     payloads: list[str] = []
     num_done = 0
     for event in events:

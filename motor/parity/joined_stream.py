@@ -19,14 +19,14 @@ class JoinedStream:
         answer: Top-level fields and joined choices, in the form of a non-streamed answer.
         others: Chunks that belong to no choice, whole: the usage chunk and errors, in order.
         shapes: The shapes of every choice's chunks, in order, by choice index.
-        openers: The choice indices of the role chunks that start the stream.
+        openers: Index, delta and usage of each role chunk at the start; these are never cut, so they must be equal.
         drifting: Top-level fields whose value changes within the stream although they name the whole answer.
     """
 
     answer: Joined = field(default_factory=Joined)
     others: list[Json] = field(default_factory=list)
     shapes: dict[int, list[ChunkShape]] = field(default_factory=dict)
-    openers: list[int] = field(default_factory=list)
+    openers: list[Json] = field(default_factory=list)
     drifting: list[str] = field(default_factory=list)
 
 
@@ -47,7 +47,7 @@ def join_stream(chunks: Sequence[Json]) -> JoinedStream:
             shape = chunk_shape(chunk, choice)
             is_opening = is_opening and "role" in shape.delta_paths
             if is_opening:
-                joined.openers.append(key)
+                joined.openers.append([key, choice.get("delta"), chunk.get("usage")])
             joined.shapes.setdefault(key, []).append(shape)
             # The usage of a chunk is its choice's own count so far; the last one is the choice's total.
             choices[key] = _merged(choices.get(key), {**choice, "usage": chunk.get("usage")}, "")

@@ -35,16 +35,24 @@ async def run_suite(
         One result per case and mode, in the order of `cases`.
     """
     slots = asyncio.Semaphore(num_concurrent)
+    results: dict[tuple[str, Mode], CaseResult] = {}
 
-    async def run_one(case: Case, mode: Mode) -> CaseResult:
+    async def run_one(case: Case, mode: Mode) -> None:
         async with slots:
             result = await _run_case(case, mode, coordinator, native, model)
+        results[case.name, mode] = result
         on_result(result)
-        return result
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run_one(case, mode)) for case in cases for mode in case.modes]
-    return [task.result() for task in tasks]
+        for case in cases:
+            if not case.is_alone:
+                for mode in case.modes:
+                    group.create_task(run_one(case, mode))
+    for case in cases:
+        if case.is_alone:
+            for mode in case.modes:
+                await run_one(case, mode)
+    return [results[case.name, mode] for case in cases for mode in case.modes]
 
 
 async def _run_case(case: Case, mode: Mode, coordinator: Sender, native: Sender, model: str) -> CaseResult:
