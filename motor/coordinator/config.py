@@ -5,10 +5,19 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 InstanceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=128)]
 
 
@@ -16,6 +25,13 @@ class Section(BaseModel):
     """A section of the configuration: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean_number(cls, value: object, info: ValidationInfo) -> object:
+        """Python takes `true` for 1; a port of `true` is a mistake."""
+        field = cls.model_fields[info.field_name or ""]
+        return str(value).lower() if isinstance(value, bool) and field.annotation is not bool else value
 
 
 def _checked_url(value: str) -> str:
@@ -160,15 +176,10 @@ class Settings(Section):
         """By default the sidecar has as many workers as the deployment has inference workers."""
         if not isinstance(values, dict):
             return values
-        render = values.get("render_config")
+        render = values.get("render_config", {})
         workers = values.get("inference_workers_config")
-        if (
-            isinstance(render, dict)
-            and "renderer_num_workers" not in render
-            and isinstance(workers, dict)
-            and isinstance(workers.get("num_workers"), int)
-        ):
-            return {**values, "render_config": {**render, "renderer_num_workers": workers["num_workers"]}}
+        if isinstance(render, dict) and isinstance(workers, dict) and str(workers.get("num_workers")).isdigit():
+            return {**values, "render_config": {"renderer_num_workers": workers["num_workers"], **render}}
         return values
 
     @model_validator(mode="after")
@@ -176,13 +187,12 @@ class Settings(Section):
         ids = [instance.id for instance in self.instances]
         doubled = sorted({one for one in ids if ids.count(one) > 1})
         if doubled:
-            raise ValueError(f"instances: unique ids, but {', '.join(doubled)} stand there more than once")
-        needed = {"union"} if self.deploy_mode == "union" else {"prefill", "decode"}
-        missing = sorted(needed - {instance.role for instance in self.instances})
-        if self.instances and missing:
-            raise ValueError(f"instances: deploy_mode {self.deploy_mode} needs an instance of role {missing[0]}")
+            raise ValueError(f"instances: expected unique ids, but {', '.join(doubled)} is there more than once")
+        needed = ("union",) if self.deploy_mode == "union" else ("prefill", "decode")
+        roles = {instance.role for instance in self.instances}
+        missing = [role for role in needed if role not in roles]
+        if roles and missing:
+            raise ValueError(
+                f"instances: deploy_mode {self.deploy_mode} needs an instance of role {' and '.join(missing)}"
+            )
         return self
-
-
-SECRET_KEYS = re.compile(r"key|secret|token|password", re.IGNORECASE)
-"""Keys whose values never appear in a message."""

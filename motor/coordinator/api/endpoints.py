@@ -14,7 +14,7 @@ from motor.coordinator.api.request_parsing import (
     parse_client_request,
     read_body,
 )
-from motor.coordinator.domain.errors import ClientGone, MotorError
+from motor.coordinator.domain.errors import ClientGone, EngineRejected, MotorError
 from motor.coordinator.domain.request import Api, ClientRequest
 from motor.coordinator.pipeline import Pipeline
 from motor.coordinator.telemetry.log import bind_request, get_logger
@@ -22,7 +22,7 @@ from motor.coordinator.telemetry.metrics import Metrics
 from motor.coordinator.telemetry.recent_requests import RecentRequests
 from motor.coordinator.telemetry.stages import StageClock
 from motor.coordinator.wire.openai import error_payload
-from motor.coordinator.wire.sse import DONE_EVENT, encode_event
+from motor.coordinator.wire.sse import DONE_EVENT, EVENT_STREAM_HEADERS, encode_event
 
 _log = get_logger(__name__)
 
@@ -87,6 +87,8 @@ class Edge:
 
 async def _tell(sink: ClientSink, error: MotorError) -> None:
     payload = error_payload(error)
+    if not sink.has_started and isinstance(error, EngineRejected) and error.is_event:
+        await sink.start(200, EVENT_STREAM_HEADERS)
     if not sink.has_started:
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
         await sink.start(error.status, headers)

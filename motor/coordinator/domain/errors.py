@@ -125,9 +125,14 @@ class NoInstanceAvailable(MotorError):
 
 
 class EngineRejected(RequestInvalid):
-    """The engine judged the request (4xx): as wrong on every other engine, so neither retried nor blamed."""
+    """The engine judged the request (4xx): as wrong on every other engine, so neither retried nor blamed.
+
+    Attributes:
+        is_event: It said so inside a 200 stream; native vLLM's clients get it there too.
+    """
 
     domain, kind = "engine", "rejected"
+    is_event: bool = False
 
 
 class TokenOnlyUnsupported(MotorError):

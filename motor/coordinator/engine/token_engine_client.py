@@ -155,7 +155,7 @@ class EngineStream:
         except msgspec.DecodeError as error:
             raise EngineBroken("an event of the engine's stream is not a GenerateResponse chunk") from error
         if chunk.error is not None:
-            raise _event_error(chunk.error)
+            raise _event_error(chunk.error, payload)
         for choice in chunk.choices:
             if choice.index not in self._unfinished:
                 raise EngineBroken("the engine's stream has a choice that was not asked for or has finished")
@@ -187,11 +187,13 @@ def _status_error(status: int, payload: bytes) -> MotorError:
     return EngineFailed(message, status=503 if status in (429, 503) else None)
 
 
-def _event_error(value: object) -> MotorError:
+def _event_error(value: object, payload: bytes) -> MotorError:
     """Map an error event: a 4xx `code` is the request's fault, anything else the engine's."""
     body = error_of({"error": value})
     if body is None:
         return EngineFailed("the engine reported an error")
     if isinstance(body.code, int) and 400 <= body.code < 500 and body.code not in _NOT_NOW:
-        return EngineRejected(body.message, status=body.code, error_type=body.type, param=body.param)
+        rejection = EngineRejected(body.message, status=body.code, error_type=body.type, raw_body=payload)
+        rejection.is_event = True
+        return rejection
     return EngineFailed(body.message)

@@ -20,26 +20,30 @@ class StreamOptions:
     Attributes:
         includes_usage: A usage chunk at the end.
         is_usage_continuous: Usage so far on every chunk.
-        returns_token_ids: `return_token_ids`.
+        returns_prompt_ids: `return_token_ids`, for the prompt.
+        returns_token_ids: The same for the output, unless hidden reasoning could be read from it.
         role: The role of the answer.
         echoes: `echo`: the answer begins with the prompt.
     """
 
     includes_usage: bool = False
     is_usage_continuous: bool = False
+    returns_prompt_ids: bool = False
     returns_token_ids: bool = False
     role: str = "assistant"
     echoes: bool = False
 
     @classmethod
-    def of(cls, client: ClientRequest) -> "StreamOptions":
+    def of(cls, client: ClientRequest, *, is_metadata_hidden: bool = False) -> "StreamOptions":
         """Read the options of a request that Render has validated."""
+        returns_ids = client.flag("return_token_ids")
         options = client.fields.get("stream_options") or {}
         includes_usage = is_true(options.get("include_usage"))
         return cls(
             includes_usage=includes_usage,
             is_usage_continuous=includes_usage and is_true(options.get("continuous_usage_stats")),
-            returns_token_ids=client.flag("return_token_ids"),
+            returns_prompt_ids=returns_ids,
+            returns_token_ids=returns_ids and not is_metadata_hidden,
             role=answer_role(client),
             echoes=client.flag("echo"),
         )
@@ -101,7 +105,7 @@ class ChoiceMerge:
         self._is_open = True
         if self._api is Api.COMPLETIONS:
             return b""
-        ids = list(self._prompts[0]) if self._options.returns_token_ids else None
+        ids = list(self._prompts[0]) if self._options.returns_prompt_ids else None
         chunks = []
         for index in range(self._num_choices):
             choice = {

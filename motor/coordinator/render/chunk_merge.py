@@ -29,6 +29,8 @@ def num_mergeable(waiting: Sequence[GenerateChoice], marker_ids: AbstractSet[int
     for choice in islice(waiting, 1, None):
         if _has_marker(choice, marker_ids) or (choice.logprobs is not None) != has_logprobs:
             break
+        if choice.finish_reason is not None:
+            break  # parsers flush at the end: what they flush must be all that the last chunk shows
         num += 1
     return num
 

@@ -12,28 +12,11 @@ import msgspec
 
 from motor.coordinator.domain.generation import GenerateChoice
 from motor.coordinator.render.models import DerenderChunkAnswer, DerenderedChoice
+from motor.coordinator.render.stop_strings import NOT_ENDED, Held, StopRules, hold_back
 
 
 class IllegalTransition(RuntimeError):
     """A step that the stream's state does not allow; the state is unchanged."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopRules:
-    """How a choice may end, from the sampling parameters.
-
-    Attributes:
-        strings: Stop strings, which vLLM's derender does not cut.
-        includes_stop: `include_stop_str_in_output`.
-    """
-
-    strings: tuple[str, ...] = ()
-    includes_stop: bool = False
-
-    @property
-    def num_held_characters(self) -> int:
-        """How much text may be the beginning of a stop string and must wait, as native vLLM lets it wait."""
-        return 0 if self.includes_stop or not self.strings else max(map(len, self.strings)) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +26,7 @@ class Snapshot:
     Attributes:
         state: `stream_state` for the next call.
         num_committed: How many ids of the ledger have been shown.
-        held_field: Which text field (`content`, `reasoning`, `text`) the held text belongs to.
+        held_field: Which text the held text belongs to: `content`, `reasoning`, `text`, or a tool call's index.
         held_text: Text that may be the beginning of a stop string.
         has_tools: Whether a tool call has been shown.
         is_finished: Whether the finish reason has been shown.
@@ -51,7 +34,7 @@ class Snapshot:
 
     state: bytes = b"null"
     num_committed: int = 0
-    held_field: str = ""
+    held_field: str | int = ""
     held_text: str = ""
     has_tools: bool = False
     is_finished: bool = False
@@ -95,15 +78,23 @@ class PromptStream:
         stop: How it may end.
         keeps_empty: Whether chunks without visible text are shown too (logprobs or token ids were asked for).
         is_named_tool_choice: A named tool keeps the engine's finish reason.
+        is_reasoning_hidden: `include_reasoning` is false; native vLLM then shows `reasoning` as null.
     """
 
     def __init__(
-        self, choice_index: int, stop: StopRules, *, keeps_empty: bool = False, is_named_tool_choice: bool = False
+        self,
+        choice_index: int,
+        stop: StopRules,
+        *,
+        keeps_empty: bool = False,
+        is_named_tool_choice: bool = False,
+        is_reasoning_hidden: bool = False,
     ) -> None:
         self.choice_index = choice_index
         self._stop = stop
         self._keeps_empty = keeps_empty
         self._is_named_tool_choice = is_named_tool_choice
+        self._is_reasoning_hidden = is_reasoning_hidden
         self._committed = Snapshot()
         self._ledger: list[int] = []
         self._staged: GenerateChoice | None = None
@@ -171,14 +162,19 @@ class PromptStream:
         shown = answer.chunk.choices[0] if answer.chunk.choices else DerenderedChoice(index=staged.index)
         before = self._committed
         ids = staged.token_ids or []
-        fields, held_field, held_text = self._visible_fields(shown, staged, before)
+        fields, held = _members(shown), Held()
+        if self._stop.holds:
+            ending = staged.stop_reason if staged.finish_reason is not None else NOT_ENDED
+            fields, held = hold_back(fields, Held(before.held_field, before.held_text), self._stop, ending)
+        if self._is_reasoning_hidden and fields:
+            fields["reasoning"] = None
         has_tools = before.has_tools or "tool_calls" in fields
         snapshot = replace(
             before,
             state=bytes(answer.stream_state),
             num_committed=before.num_committed + len(ids),
-            held_field=held_field,
-            held_text=held_text,
+            held_field=held.field,
+            held_text=held.text,
             has_tools=has_tools,
             is_finished=staged.finish_reason is not None,
         )
@@ -211,36 +207,6 @@ class PromptStream:
             return "tool_calls"
         return staged.finish_reason
 
-    def _visible_fields(
-        self, shown: DerenderedChoice, staged: GenerateChoice, before: Snapshot
-    ) -> tuple[dict[str, Any], str, str]:
-        """Return the non-null members to show, and the field and text to hold back."""
-        fields = _members(shown)
-        if self._stop.num_held_characters == 0 and not (self._stop.strings and staged.finish_reason):
-            return fields, "", ""
-        return self._cut_at_stop(fields, staged, before)
-
-    def _cut_at_stop(
-        self, fields: dict[str, Any], staged: GenerateChoice, before: Snapshot
-    ) -> tuple[dict[str, Any], str, str]:
-        name = next((key for key in ("text", "content", "reasoning") if isinstance(fields.get(key), str)), "")
-        name = name or before.held_field
-        if not name:
-            return fields, "", ""
-        text = str(fields.get(name) or "")
-        if name == before.held_field:
-            text = before.held_text + text
-        elif before.held_text:
-            # The text moved on to another field: what was held can't be part of a stop string any more.
-            fields = {before.held_field: before.held_text, **fields}
-        if staged.finish_reason is not None:
-            if isinstance(staged.stop_reason, str) and not self._stop.includes_stop:
-                cut = text.find(staged.stop_reason)
-                text = text[:cut] if cut >= 0 else text
-            return _with_text(fields, name, text), "", ""
-        shown = max(0, len(text) - self._stop.num_held_characters)
-        return _with_text(fields, name, text[:shown]), name, text[shown:]
-
 
 def ends_with_stop_id(choice: GenerateChoice) -> bool:
     """Whether the last id of a choice is the one that ended it, so that it isn't text.
@@ -271,8 +237,3 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(item) for item in value]
     return value
-
-
-def _with_text(fields: dict[str, Any], name: str, text: str) -> dict[str, Any]:
-    rest = {key: value for key, value in fields.items() if key != name}
-    return {**rest, name: text} if text or name == "text" else rest

@@ -13,7 +13,8 @@ from motor.coordinator.render.derender_requests import complete_call
 from motor.coordinator.render.echo import echoed_texts
 from motor.coordinator.render.logprobs import LogprobsOptions, LogprobsStream
 from motor.coordinator.render.models import TokenizedBatch
-from motor.coordinator.render.prompt_stream import StopRules, ends_with_stop_id, for_derender
+from motor.coordinator.render.prompt_stream import ends_with_stop_id, for_derender
+from motor.coordinator.render.stop_strings import StopRules
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
 from motor.coordinator.wire.openai import encode_json
 
@@ -45,10 +46,13 @@ async def complete_response(
     shown = answer.get("choices")
     if not isinstance(shown, list) or len(shown) != len(engine_choices):
         raise DerenderUnavailable("Derender's answer has another number of choices")
+    is_hidden = facts.has_parser and client.fields.get("include_reasoning") is False
     for index, (choice, engine_choice) in enumerate(zip(shown, engine_choices, strict=True)):
         choice["index"] = index
         _complete_choice(choice, engine_choice, batch, stop)
-    await _add_logprobs(shown, batch, responses, derenderer, model=model, has_parser=facts.has_parser)
+        if client.flag("return_token_ids") and not is_hidden:
+            choice["token_ids"] = engine_choice.token_ids
+    await _add_logprobs(shown, batch, responses, None if is_hidden else derenderer, model)
     _add_echo(shown, batch)
     answer.update(
         id=client.public_id,
@@ -65,19 +69,16 @@ async def _add_logprobs(
     shown: Sequence[dict[str, Any]],
     batch: TokenizedBatch,
     responses: Sequence[GenerateResponse],
-    derenderer: VllmRenderClient,
-    *,
+    derenderer: VllmRenderClient | None,
     model: str,
-    has_parser: bool,
 ) -> None:
-    """Put in every position's logprobs, the terminating one included."""
+    """Put in every position's logprobs, the terminating one included; none without a derenderer."""
     options = LogprobsOptions.of(batch.client)
-    is_hidden = has_parser and batch.client.fields.get("include_reasoning") is False
     choices = iter(shown)
     for prompt, response in zip(batch.prompts, responses, strict=True):
         for engine_choice in response.choices:
             logprobs = None
-            if options is not None and not is_hidden:
+            if options is not None and derenderer is not None:
                 stream = LogprobsStream(batch.client, prompt, options, derenderer, model)
                 logprobs = await stream.resolve(engine_choice)
             next(choices)["logprobs"] = logprobs
@@ -134,8 +135,6 @@ def _complete_choice(shown: dict[str, Any], engine: GenerateChoice, batch: Token
         if is_only_stop_id:
             shown["text"] = ""
         _cut_at_stop(shown, ("text",), engine, stop)
-    if batch.client.flag("return_token_ids"):
-        shown["token_ids"] = engine.token_ids
 
 
 def _complete_tool_calls(message: dict[str, Any], fields: Mapping[str, Any]) -> None:

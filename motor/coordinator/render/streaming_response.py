@@ -21,22 +21,18 @@ from motor.coordinator.render.inbox import Inbox
 from motor.coordinator.render.logprobs import LogprobsOptions, LogprobsStream
 from motor.coordinator.render.models import ChunkSink, DerenderChunkAnswer, TokenizedBatch, TokenizedRequest
 from motor.coordinator.render.pacing import rest_seconds
-from motor.coordinator.render.prompt_stream import ChoiceEvent, PromptStream, StopRules
+from motor.coordinator.render.prompt_stream import ChoiceEvent, PromptStream
+from motor.coordinator.render.stop_strings import StopRules
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
 from motor.coordinator.telemetry.log import get_logger
 from motor.coordinator.telemetry.stages import StageClock
 from motor.coordinator.wire.response_sink import ResponseSink
+from motor.coordinator.wire.sse import EVENT_STREAM_HEADERS
 
 StreamPrompt = Callable[[ClientRequest, TokenizedRequest, ChunkSink], Awaitable[None]]
 """Runs one prompt's attempts and pushes the chunks; the router's side of the session."""
 
 _log = get_logger(__name__)
-
-EVENT_STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),  # nginx must not collect events
-]
 
 
 @dataclass(slots=True)
@@ -109,7 +105,7 @@ class StreamingRenderSession:
             batch.prompts[0].num_choices,
             created=created,
             model=model,
-            options=StreamOptions.of(batch.client),
+            options=StreamOptions.of(batch.client, is_metadata_hidden=self._is_metadata_hidden),
             echoed=echoed_texts(batch),
             system_fingerprint=facts.system_fingerprint,
         )
@@ -148,7 +144,13 @@ class StreamingRenderSession:
         return [
             Lane(
                 prompt.prompt_index,
-                PromptStream(index, stop, keeps_empty=keeps_empty, is_named_tool_choice=is_named),
+                PromptStream(
+                    index,
+                    stop,
+                    keeps_empty=keeps_empty,
+                    is_named_tool_choice=is_named,
+                    is_reasoning_hidden=self._is_metadata_hidden,
+                ),
                 template,
                 Inbox(self._settings.queue_chunks),
                 None if options is None else LogprobsStream(client, prompt, options, self._derenderer, model),

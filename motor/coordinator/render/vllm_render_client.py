@@ -38,6 +38,9 @@ _Answer = TypeVar("_Answer")
 _JSON_HEADERS = {"Content-Type": "application/json"}
 _ROUTE_ABSENT = frozenset({403, 404, 405, 501})
 
+_EMPTY_PROMPT, _NATIVE_EMPTY_PROMPT = "No token_ids rendered", "The decoder prompt cannot be empty"
+"""Of one mistake, Render's words and native vLLM's."""
+
 _one_rendered = msgspec.json.Decoder(RenderedRequest)
 _many_rendered = msgspec.json.Decoder(list[RenderedRequest])
 _chunk_answer = msgspec.json.Decoder(DerenderChunkAnswer)
@@ -176,8 +179,8 @@ def _render_error(answer: HttpResponse) -> RenderRejected | RenderFault:
         return RenderUnsupported(message)
     if answer.status >= 500 or answer.status == 401:
         return RenderFailed(message)
-    if not is_openai_error:
-        return RenderRejected(message, status=answer.status)
+    if message == _EMPTY_PROMPT:
+        return RenderRejected(_NATIVE_EMPTY_PROMPT, status=answer.status)
     return RenderRejected(message, status=answer.status, raw_body=answer.body)
 
 

@@ -17,7 +17,13 @@ def child_trace_headers(traceparent: str | None, tracestate: str | None, span_id
     if match is None:
         return {}
     version, trace_id, parent_id, flags = match.group(1, 2, 3, 4)
-    if version == "ff" or int(trace_id, 16) == 0 or int(parent_id, 16) == 0 or not any(span_id):
+    if (
+        version == "ff"
+        or (version == "00" and match.group(5) is not None)
+        or int(trace_id, 16) == 0
+        or int(parent_id, 16) == 0
+        or not any(span_id)
+    ):
         return {}
     headers = {"traceparent": f"00-{trace_id}-{span_id.hex()}-{flags}"}
     if tracestate:

@@ -3,6 +3,12 @@
 DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
 
+EVENT_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx must not collect events
+]
+
 
 class SseOverflow(ValueError):
     """One event is larger than the decoder's limit."""

@@ -26,9 +26,9 @@ def chunk(*ids: int, **fields: Any) -> GenerateChoice:
         ([chunk(1), chunk(100), chunk(2)], False, 1),
         ([chunk(1), chunk(2), chunk(3, 101), chunk(4)], False, 2),
         ([chunk(1), chunk(2, logprobs={"content": [{}]})], False, 1),
-        ([chunk(1), chunk(100, finish_reason="stop")], False, 2),  # the terminating id is not derendered
-        ([chunk(1), chunk(100, finish_reason="length")], False, 1),
-        ([chunk(1), chunk(), chunk(finish_reason="abort")], False, 3),
+        ([chunk(1), chunk(), chunk(2)], False, 3),
+        ([chunk(1), chunk(2), chunk(3, finish_reason="stop")], False, 2),  # the last chunk goes alone
+        ([chunk(3, finish_reason="stop")], False, 1),
     ],
 )
 def test_how_many_chunks_share_a_call(waiting: list[GenerateChoice], is_first: bool, expected: int) -> None:
@@ -42,14 +42,12 @@ def test_nothing_is_merged_without_knowing_the_markers() -> None:
 def test_a_merged_chunk_stands_for_all_of_them() -> None:
     one = {"content": [{"token_id": 1}]}
     two = {"content": [{"token_id": 2}, {"token_id": 3}]}
-    result = merged([chunk(1, logprobs=one), chunk(2, 3, logprobs=two, finish_reason="stop", stop_reason="x")])
+    result = merged([chunk(1, logprobs=one), chunk(2, 3, logprobs=two)])
     assert result == chunk(
         1,
         2,
         3,
         logprobs={"content": [{"token_id": 1}, {"token_id": 2}, {"token_id": 3}]},
-        finish_reason="stop",
-        stop_reason="x",
     )
 
 

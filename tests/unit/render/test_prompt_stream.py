@@ -7,7 +7,8 @@ import pytest
 
 from motor.coordinator.domain.generation import GenerateChoice
 from motor.coordinator.render.models import DerenderChunkAnswer, DerenderedChoice, DerenderedChunk
-from motor.coordinator.render.prompt_stream import ChoiceEvent, IllegalTransition, PromptStream, StopRules
+from motor.coordinator.render.prompt_stream import ChoiceEvent, IllegalTransition, PromptStream
+from motor.coordinator.render.stop_strings import StopRules
 
 
 def answer(state: str = "1", **choice: Any) -> DerenderChunkAnswer:
