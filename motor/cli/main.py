@@ -2,7 +2,7 @@
 
 import typer
 
-from motor.cli import parity, serve
+from motor.cli import config, parity, serve
 
 app = typer.Typer(
     name="motor",
@@ -19,3 +19,4 @@ def motor() -> None:
 
 app.command()(serve.serve)
 app.command()(parity.parity)
+app.add_typer(config.app)

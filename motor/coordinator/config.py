@@ -1,6 +1,5 @@
 """The settings: their shape and defaults. Reading and judging a file is `config_file`'s work (RFC: 配置)."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -35,15 +34,15 @@ class Section(BaseModel):
 
 
 def _checked_url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("an http:// or https:// URL")
-    if parts.query or parts.fragment or parts.username or parts.password:
-        raise ValueError("a URL without credentials, query or fragment")
     try:
-        _ = parts.port
+        parts = urlsplit(value)
+        has_port = parts.port != 0
     except ValueError as error:
-        raise ValueError("a URL with a port from 1 to 65535") from error
+        raise ValueError("a URL with a host and, if any, a port from 1 to 65535") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or value.split() != [value]:
+        raise ValueError("an http:// or https:// URL")
+    if parts.query or parts.fragment or parts.username is not None or parts.password is not None:
+        raise ValueError("a URL without credentials, query or fragment")
     return value.rstrip("/")
 
 

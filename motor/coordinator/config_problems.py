@@ -51,9 +51,14 @@ def describe_problem(file: str, details: ErrorDetails, variables: Mapping[tuple[
         variables: Environment variables by the key path that they set.
     """
     location = tuple(str(part) for part in details["loc"])
-    place = next((name for keys, name in variables.items() if location[: len(keys)] == keys), file)
+    is_unknown = details["type"] == "extra_forbidden"
+    setters = [keys for keys in variables if location[: len(keys)] == keys]
+    if is_unknown:
+        # A variable may have made the unknown section by setting a key in it.
+        setters += [keys for keys in variables if keys[: len(location)] == location]
+    place = variables[max(setters, key=len)] if setters else file
     key = ".".join(location)
-    if details["type"] == "extra_forbidden":
+    if is_unknown:
         return f"{place}: {key}: unknown key; {_hint(location)}"
     if details["type"] == "missing":
         return f"{place}: {key}: missing; it must be given"
