@@ -1,0 +1,1 @@
+"""Local process supervision for `motor up`: the Render sidecar, engines and the Coordinator as child processes."""

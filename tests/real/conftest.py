@@ -1,0 +1,33 @@
+"""Everything here talks to real vLLM processes; they start once per session."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from motor.launch.engine_environment import EngineEnvironmentError
+
+if TYPE_CHECKING:
+    from tests.real.stack import RealStack
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder as `real`."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.real)
+
+
+@pytest.fixture(scope="session")
+def real_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator["RealStack"]:
+    """The sidecar and two engines. Without an engine environment the tests fail: they prove the product's core."""
+    from tests.real.stack import running_stack
+
+    try:
+        with running_stack(tmp_path_factory.mktemp("real-stack")) as stack:
+            yield stack
+    except EngineEnvironmentError as error:
+        pytest.fail(f"real vLLM is missing: {error}", pytrace=False)
