@@ -9,9 +9,30 @@ from typing import Any, Literal
 import structlog
 
 CONTENT_KEYS = frozenset(
-    {"prompt", "prompts", "messages", "text", "content", "body", "token_ids", "prompt_token_ids", "output", "chunk"}
+    {
+        "prompt",
+        "prompts",
+        "messages",
+        "input",
+        "text",
+        "content",
+        "reasoning",
+        "reasoning_content",
+        "tools",
+        "arguments",
+        "body",
+        "delta",
+        "chunk",
+        "output",
+        "token_ids",
+        "prompt_token_ids",
+        "semantic_token_ids",
+        "physical_token_ids",
+        "output_token_ids",
+    }
 )
-"""Names that content would come under; the processor below takes their values out, whoever logs them."""
+"""Names that content would come under; the processor below takes their values out, whoever logs them. A prompt's
+number in its batch is `prompt_index`."""
 
 
 def configure_logging(level: str, format: Literal["json", "console"]) -> None:  # noqa: A002 - the setting's name
