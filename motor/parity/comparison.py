@@ -1,7 +1,7 @@
 """Two recorded answers to one request: everything in which they differ."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from motor.parity.chunk_shape import ChunkShape, collapsed, differs_by_boundaries_only
@@ -10,6 +10,7 @@ from motor.parity.documented import Json, tolerance_of
 from motor.parity.event_stream import EventStream, parse_event_stream
 from motor.parity.joined_stream import JoinedStream, join_stream
 from motor.parity.json_comparison import differing_values, repeated_keys, shown, writing_traits
+from motor.parity.untold import set_aside, untold_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,14 @@ def _compare_documents(native: bytes, ours: bytes, is_cache_comparable: bool) ->
             yield Difference("$body", shown(native_text), shown(our_text))
         return
     yield from _compare_writing([native_text], [our_text])
-    yield from _classified(native_value, our_value, "", is_cache_comparable)
+    untold = untold_paths([native_value], [our_value])
+    yield from _untold_differences(untold)
+    yield from _classified(set_aside(native_value, untold), set_aside(our_value, untold), "", is_cache_comparable)
+
+
+def _untold_differences(paths: Iterable[tuple[str, ...]]) -> Iterator[Difference]:
+    for path in paths:
+        yield Difference(".".join(path), "told", "not told", Tolerance.NOT_TOLD)
 
 
 def _compare_writing(native: Sequence[str], ours: Sequence[str]) -> Iterator[Difference]:
@@ -114,7 +122,12 @@ def _compare_streams(native: bytes, ours: bytes, is_cache_comparable: bool) -> I
         yield from _compare_payloads(native_stream, our_stream)
         return
     yield from _compare_writing(native_stream.payloads, our_stream.payloads)
-    native_joined, our_joined = (join_stream([value for _, value in side]) for side in parsed)
+    native_values, our_values = ([value for _, value in side] for side in parsed)
+    untold = untold_paths(native_values, our_values)
+    yield from _untold_differences(untold)
+    native_joined, our_joined = (
+        join_stream([set_aside(value, untold) for value in values]) for values in (native_values, our_values)
+    )
     yield from _compare_joined(native_joined, our_joined, is_cache_comparable)
 
 

@@ -19,6 +19,7 @@ class Tolerance(StrEnum):
     CACHED_TOKENS = "cached-tokens"
     LOGPROB_NOISE = "logprob-noise"
     TIMING = "timing"
+    NOT_TOLD = "not-told"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,14 @@ from motor.coordinator.api.request_parsing import (
     parse_client_request,
     read_body,
 )
-from motor.coordinator.domain.errors import ClientGone, EngineRejected, MotorError
+from motor.coordinator.domain.errors import ClientGone, MotorError, RequestInvalid
 from motor.coordinator.domain.request import Api, ClientRequest
 from motor.coordinator.pipeline import Pipeline
 from motor.coordinator.telemetry.log import bind_request, get_logger
 from motor.coordinator.telemetry.metrics import Metrics
 from motor.coordinator.telemetry.recent_requests import RecentRequests
 from motor.coordinator.telemetry.stages import StageClock
-from motor.coordinator.wire.openai import error_payload
+from motor.coordinator.wire.openai import error_event_payload, error_payload
 from motor.coordinator.wire.sse import DONE_EVENT, EVENT_STREAM_HEADERS, encode_event
 
 _log = get_logger(__name__)
@@ -87,14 +87,14 @@ class Edge:
 
 async def _tell(sink: ClientSink, error: MotorError) -> None:
     payload = error_payload(error)
-    if not sink.has_started and isinstance(error, EngineRejected) and error.is_event:
+    if not sink.has_started and isinstance(error, RequestInvalid) and error.is_event:
         await sink.start(200, EVENT_STREAM_HEADERS)
     if not sink.has_started:
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
         await sink.start(error.status, headers)
         await sink.write(payload)
     elif sink.is_event_stream:
-        await sink.write(encode_event(payload) + DONE_EVENT)
+        await sink.write(encode_event(error_event_payload(error)) + DONE_EVENT)
     else:
         return  # a broken body must not look complete: leave it without its end, the server closes the connection
     await sink.finish()

@@ -49,10 +49,15 @@ class MotorError(Exception):
 
 # --- the client ---------------------------------------------------------------------------------------------------
 class RequestInvalid(MotorError):
-    """The request is wrong; no peer was asked, or the first one said so."""
+    """The request is wrong; no peer was asked, or the first one said so.
+
+    Attributes:
+        is_event: To be told inside a 200 stream: what native vLLM's engine finds wrong, its clients get there.
+    """
 
     domain, kind = "client", "invalid"
     default_status, default_type = 400, "BadRequestError"
+    is_event: bool = False
 
 
 class BodyTooLarge(RequestInvalid):
@@ -125,14 +130,9 @@ class NoInstanceAvailable(MotorError):
 
 
 class EngineRejected(RequestInvalid):
-    """The engine judged the request (4xx): as wrong on every other engine, so neither retried nor blamed.
-
-    Attributes:
-        is_event: It said so inside a 200 stream; native vLLM's clients get it there too.
-    """
+    """The engine judged the request (4xx): as wrong on every other engine, so neither retried nor blamed."""
 
     domain, kind = "engine", "rejected"
-    is_event: bool = False
 
 
 class TokenOnlyUnsupported(MotorError):

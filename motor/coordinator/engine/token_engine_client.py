@@ -24,6 +24,9 @@ from motor.coordinator.wire.sse import DONE, SseDecoder, SseOverflow
 
 GENERATE_PATH = "/inference/v1/generate"
 _TOKEN_ONLY_ABSENT = frozenset({403, 404, 405, 501})
+_CHOICES_LIMIT = "max_num_seqs"
+"""Generate refuses an `n` over the engine's batch size, which native vLLM takes in turns."""
+
 _NOT_NOW = frozenset({408, 429})
 
 _chunk_decoder = msgspec.json.Decoder(GenerateChunk)
@@ -181,6 +184,8 @@ def _status_error(status: int, payload: bytes) -> MotorError:
     # An unknown model is 404 with an OpenAI body; an absent route is 404 with {"detail": ...}.
     if status in _TOKEN_ONLY_ABSENT and not (status == 404 and is_openai_error):
         return TokenOnlyUnsupported("the engine has no token-only generate")
+    if _CHOICES_LIMIT in message:
+        return TokenOnlyUnsupported("token-only generate makes fewer choices at once than native answers may have")
     if 400 <= status < 500 and status not in _NOT_NOW:
         raw = payload if is_openai_error else None
         return EngineRejected(message, status=status, error_type=body.type if body else None, raw_body=raw)

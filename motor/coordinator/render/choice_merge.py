@@ -114,7 +114,9 @@ class ChoiceMerge:
                 "logprobs": None,
                 "finish_reason": None,
             }
-            tail = self._continuous_usage(index) + b',"prompt_token_ids":' + encode_json(ids) + b',"prompt_text":null'
+            tail = (
+                self._continuous_usage(index, 0) + b',"prompt_token_ids":' + encode_json(ids) + b',"prompt_text":null'
+            )
             chunks.append(self._event(encode_json(choice), tail))
         chunks.extend(self._echo_chunk(index) for index, text in enumerate(self._echoed) if text)
         return b"".join(chunks)
@@ -122,14 +124,14 @@ class ChoiceMerge:
     def _echo_chunk(self, index: int) -> bytes:
         delta = {"content": self._echoed[index]}
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-        return self._event(encode_json(choice), self._continuous_usage(index))
+        return self._event(encode_json(choice), self._continuous_usage(index, 0))
 
     def event(self, prompt_index: int, choice_index: int, event: ChoiceEvent) -> bytes:
         """Return one framed chunk with the choice's global index."""
         index = prompt_index * self._num_choices + choice_index
         self._num_completion[index] += len(event.token_ids)
         choice = self._chat_choice(index, event) if self._api is Api.CHAT else self._text_choice(index, event)
-        tail = self._continuous_usage(index)
+        tail = self._continuous_usage(index, self._num_completion[index])
         if event.finish_reason is not None and self._fingerprint and not self._options.includes_usage:
             tail = b',"system_fingerprint":' + self._fingerprint + tail
         return self._event(encode_json(choice), tail)
@@ -159,11 +161,11 @@ class ChoiceMerge:
     def _event(self, choice: bytes, tail: bytes) -> bytes:
         return encode_event(b"".join((self._head, choice, b"]", tail, b"}")))
 
-    def _continuous_usage(self, index: int) -> bytes:
+    def _continuous_usage(self, index: int, num_completion: int) -> bytes:
         if not self._options.is_usage_continuous:
             return b""
         num_prompt = len(self._prompts[index // self._num_choices])
-        return b',"usage":' + encode_json(_usage(num_prompt, self._num_completion[index]))
+        return b',"usage":' + encode_json(_usage(num_prompt, num_completion))
 
     def _chat_choice(self, index: int, event: ChoiceEvent) -> dict[str, Any]:
         choice: dict[str, Any] = {

@@ -167,7 +167,7 @@ class PromptStream:
             ending = staged.stop_reason if staged.finish_reason is not None else NOT_ENDED
             fields, held = hold_back(fields, Held(before.held_field, before.held_text), self._stop, ending)
         if self._is_reasoning_hidden and fields:
-            fields["reasoning"] = None
+            fields = {**{key: fields[key] for key in ("content",) if key in fields}, "reasoning": None, **fields}
         has_tools = before.has_tools or "tool_calls" in fields
         snapshot = replace(
             before,

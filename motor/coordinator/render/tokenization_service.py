@@ -71,7 +71,9 @@ class TokenizationService:
         for prompt in batch.prompts:
             largest = max(prompt.semantic_ids)
             if largest >= self._vocabulary_size:
-                raise RequestInvalid(f"Token id {largest} is out of vocabulary")
+                error = RequestInvalid(f"Token id {largest} is out of vocabulary")
+                error.is_event = batch.client.is_stream
+                raise error
 
 
 def _tokenized(client: ClientRequest, prompt_index: int, rendered: RenderedRequest) -> TokenizedRequest:

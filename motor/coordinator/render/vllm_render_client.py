@@ -39,7 +39,7 @@ _JSON_HEADERS = {"Content-Type": "application/json"}
 _ROUTE_ABSENT = frozenset({403, 404, 405, 501})
 
 _EMPTY_PROMPT, _NATIVE_EMPTY_PROMPT = "No token_ids rendered", "The decoder prompt cannot be empty"
-"""Of one mistake, Render's words and native vLLM's."""
+"""Of one mistake, Render's words and native vLLM's, whose engine says them."""
 
 _one_rendered = msgspec.json.Decoder(RenderedRequest)
 _many_rendered = msgspec.json.Decoder(list[RenderedRequest])
@@ -83,7 +83,7 @@ class VllmRenderClient:
                 raise RenderTimeout("Render did not answer in time") from fault
             raise RenderUnreachable("Render can't be reached") from fault
         if answer.status != 200:
-            raise _render_error(answer)
+            raise _render_error(answer, is_stream=client.is_stream)
         try:
             if client.api is Api.CHAT:
                 return [_one_rendered.decode(answer.body)]
@@ -169,7 +169,7 @@ class VllmRenderClient:
             self._outstanding[base_url] -= 1
 
 
-def _render_error(answer: HttpResponse) -> RenderRejected | RenderFault:
+def _render_error(answer: HttpResponse, *, is_stream: bool) -> RenderRejected | RenderFault:
     """Map a status of /render: validation is the client's error, anything else is a reason to fall back."""
     body = parse_error(answer.body)
     message = body.message if body is not None else f"Render answered {answer.status}"
@@ -180,7 +180,9 @@ def _render_error(answer: HttpResponse) -> RenderRejected | RenderFault:
     if answer.status >= 500 or answer.status == 401:
         return RenderFailed(message)
     if message == _EMPTY_PROMPT:
-        return RenderRejected(_NATIVE_EMPTY_PROMPT, status=answer.status)
+        rejection = RenderRejected(_NATIVE_EMPTY_PROMPT, status=answer.status)
+        rejection.is_event = is_stream
+        return rejection
     return RenderRejected(message, status=answer.status, raw_body=answer.body)
 
 

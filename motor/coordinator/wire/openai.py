@@ -23,6 +23,15 @@ def error_payload(error: MotorError) -> bytes:
     return error.raw_body if error.raw_body is not None else error_bytes(error.body)
 
 
+def error_event_payload(error: MotorError) -> bytes:
+    """Return the same for an event inside a stream, where vLLM writes JSON with spaces."""
+    if error.raw_body is not None:
+        return error.raw_body
+    body = error.body
+    fields = {"message": body.message, "type": body.type, "param": body.param, "code": body.code}
+    return json.dumps({"error": fields}).encode()
+
+
 def parse_error(payload: bytes) -> ErrorBody | None:
     """Read any of vLLM's three error shapes; `None` if it is none of them.
 
