@@ -3,7 +3,7 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(she
 VENV := .venv
 ENGINE_VERSION ?= 0.32.0
 ENGINE_VENV ?= $(CURDIR)/.engine/$(ENGINE_VERSION)
-export ENGINE_VENV
+export ENGINE_VENV ENGINE_VERSION PYTHON
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -22,7 +22,7 @@ test: $(STAMP) engine ## everything: lint, types, contracts, unit, scenario, sys
 
 check: $(STAMP) ## the fast part: lint, types, contracts, unit and scenario tests
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest tests/unit tests/scenarios
+	$(BIN)/pytest $(wildcard tests/unit tests/scenarios)
 
 .PHONY: lint
 lint: $(STAMP)
@@ -35,7 +35,7 @@ bench: $(STAMP) engine ## benchmarks (ONLY=group[,group]); figures in build/benc
 	$(BIN)/python -m bench.run $(if $(ONLY),--only $(ONLY))
 
 engine: ## the engines' own environment (vLLM for CPU), about 3 minutes and 2.5 GB the first time
-	@PYTHON=$(PYTHON) scripts/install-engine.sh $(ENGINE_VENV) $(ENGINE_VERSION)
+	@scripts/install-engine.sh $(ENGINE_VENV) $(ENGINE_VERSION)
 
 format: $(STAMP) ## format the code
 	$(BIN)/ruff format .
