@@ -16,8 +16,12 @@ UNTOLD_PATHS: Final[tuple[tuple[str, ...], ...]] = (
 
 
 def untold_paths(native: Sequence[Json], ours: Sequence[Json]) -> list[tuple[str, ...]]:
-    """Return the paths that any of native's values tells and none of ours."""
-    return [path for path in UNTOLD_PATHS if _is_told(native, path) and not _is_told(ours, path)]
+    """Return the paths that any of native's values tells and none of ours, though ours tells what stands around."""
+    return [
+        path
+        for path in UNTOLD_PATHS
+        if _is_told(native, path) and _is_told(ours, path[:-1]) and not _is_told(ours, path)
+    ]
 
 
 def set_aside(value: Json, paths: Iterable[tuple[str, ...]]) -> Json:
