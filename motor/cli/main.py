@@ -2,7 +2,7 @@
 
 import typer
 
-from motor.cli import config, parity, serve
+from motor.cli import config, parity, serve, up
 
 app = typer.Typer(
     name="motor",
@@ -19,4 +19,5 @@ def motor() -> None:
 
 app.command()(serve.serve)
 app.command()(parity.parity)
+app.command()(up.up)
 app.add_typer(config.app)
