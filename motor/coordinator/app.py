@@ -163,7 +163,12 @@ def _token_chain(
 def _render_client(settings: Settings, pool: HttpPool) -> VllmRenderClient | None:
     if not settings.render_config.enable:
         return None
-    return VllmRenderClient(pool, settings.render_config.base_urls, settings.render_config.timeout_ms / 1000)
+    return VllmRenderClient(
+        pool,
+        settings.render_config.base_urls,
+        settings.render_config.timeout_ms / 1000,
+        settings.render_config.max_concurrent_calls,
+    )
 
 
 def _trace_headers(traceparent: str | None, tracestate: str | None) -> dict[str, str]:

@@ -100,6 +100,9 @@ class RenderConfigSection(Section):
     image_name: str = Field("", description="Container image of the sidecar; empty reuses the service's own image.")
     endpoint: Endpoint = Field(Endpoint(), description="Where the sidecar listens.")
     endpoints: tuple[Endpoint, ...] = Field((), description="Several sidecar processes; replaces `endpoint`.")
+    max_concurrent_calls: int = Field(
+        16, gt=0, description="Calls under way per sidecar process; more wait their turn."
+    )
     timeout_ms: int = Field(5000, gt=0, description="Limit of each Render or Derender call, of each chunk's too.")
     renderer_num_workers: int = Field(
         4,

@@ -63,11 +63,18 @@ class ChunkCallTemplate:
             "prompt_token_ids": request.semantic_ids,
         }
         fixed["chat_request" if client.api is Api.CHAT else "completion_request"] = request_for_parsing(client)
-        self._head = encode_json(fixed)[:-1] + b',"generate_chunk":{"request_id":' + encode_json(client.public_id)
+        self._chunk_head = b'"generate_chunk":{"request_id":' + encode_json(client.public_id) + b',"choices":['
+        self._head = encode_json(fixed)[:-1] + b"," + self._chunk_head
+
+    def continuing_body(self, choice: GenerateChoice, continuation: str) -> bytes:
+        """Return the body of a call to the process that keeps this choice's parser alive."""
+        return b"".join(
+            (b'{"continuation":', encode_json(continuation), b",", self._chunk_head, encode_json(choice), b"]}}")
+        )
 
     def body(self, choice: GenerateChoice, state: bytes) -> bytes:
         """Return the body of the call for one chunk and the previous state."""
-        return b"".join((self._head, b',"choices":[', encode_json(choice), b']},"stream_state":', state, b"}"))
+        return b"".join((self._head, encode_json(choice), b']},"stream_state":', state, b"}"))
 
 
 def complete_call(

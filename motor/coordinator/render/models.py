@@ -89,10 +89,11 @@ class DerenderedChunk(msgspec.Struct, kw_only=True):
 
 
 class DerenderChunkAnswer(msgspec.Struct, kw_only=True):
-    """Answer of a streamed derender call: the chunk and the state for the next call, kept undecoded."""
+    """Answer of a streamed derender call: the chunk, the state for the next call, kept undecoded, and what names it."""
 
     chunk: DerenderedChunk
     stream_state: msgspec.Raw = msgspec.Raw(b"null")
+    continuation: str | None = None
 
 
 class ChunkSink(Protocol):

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from motor.coordinator.domain.generation import GenerateChoice
-from motor.coordinator.render.models import DerenderChunkAnswer, DerenderedChoice
+from motor.coordinator.render.derender_state import BEFORE_FIRST_CALL, DerenderState, extend_chunk_lens, whole_state
+from motor.coordinator.render.models import DerenderedChoice, DerenderedChunk
 from motor.coordinator.render.stop_strings import NOT_ENDED, Held, StopRules, hold_back
 
 
@@ -24,16 +25,16 @@ class Snapshot:
     """Everything about a choice that a derender call changes.
 
     Attributes:
-        state: `stream_state` for the next call.
-        num_committed: How many ids of the ledger have been shown.
+        state: Of Derender, for the next call.
+        num_events: How many events the client has.
         held_field: Which text the held text belongs to: `content`, `reasoning`, `text`, or a tool call's index.
         held_text: Text that may be the beginning of a stop string.
         has_tools: Whether a tool call has been shown.
         is_finished: Whether the finish reason has been shown.
     """
 
-    state: bytes = b"null"
-    num_committed: int = 0
+    state: DerenderState = BEFORE_FIRST_CALL
+    num_events: int = 0
     held_field: str | int = ""
     held_text: str = ""
     has_tools: bool = False
@@ -68,14 +69,25 @@ class Outcome:
     event: ChoiceEvent | None
     snapshot: Snapshot
     token_ids: list[int]
+    derendered_ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _AttemptStart:
+    """What a failed attempt that showed nothing goes back to."""
+
+    snapshot: Snapshot
+    num_ids: int
+    chunk_lens: tuple[int, ...]
 
 
 class PromptStream:
-    """One choice of one prompt; mutable: `_committed`, `_ledger`, `_staged`, `_attempt_start`.
+    """One choice of one prompt; mutable: `_committed`, `_ledger`, `_chunk_lens`, `_staged`, `_asked`, `_attempt_start`.
 
     Args:
         choice_index: The engine's index of the choice.
         stop: How it may end.
+        marker_ids: Added tokens of the vocabulary, if known.
         keeps_empty: Whether chunks without visible text are shown too (logprobs or token ids were asked for).
         is_named_tool_choice: A named tool keeps the engine's finish reason.
         is_reasoning_hidden: `include_reasoning` is false; native vLLM then shows `reasoning` as null.
@@ -86,19 +98,23 @@ class PromptStream:
         choice_index: int,
         stop: StopRules,
         *,
+        marker_ids: frozenset[int] | None = None,
         keeps_empty: bool = False,
         is_named_tool_choice: bool = False,
         is_reasoning_hidden: bool = False,
     ) -> None:
         self.choice_index = choice_index
         self._stop = stop
+        self._marker_ids = marker_ids
         self._keeps_empty = keeps_empty
         self._is_named_tool_choice = is_named_tool_choice
         self._is_reasoning_hidden = is_reasoning_hidden
         self._committed = Snapshot()
         self._ledger: list[int] = []
+        self._chunk_lens: list[int] = []
         self._staged: GenerateChoice | None = None
-        self._attempt_start = self._committed
+        self._asked: list[int] = []
+        self._attempt_start = _AttemptStart(self._committed, 0, ())
 
     @property
     def committed(self) -> Snapshot:
@@ -120,9 +136,22 @@ class PromptStream:
         """Whether the client has the finish reason."""
         return self._committed.is_finished
 
+    def whole_state(self) -> bytes:
+        """Return the committed `stream_state` as a sidecar needs it that keeps nothing of this choice alive."""
+        return whole_state(self._committed.state, self._ledger, [abs(length) for length in self._chunk_lens])
+
     def begin_attempt(self) -> None:
         """Remember where this attempt starts."""
-        self._attempt_start = self._committed
+        self._attempt_start = _AttemptStart(self._committed, len(self._ledger), tuple(self._chunk_lens))
+
+    def end_attempt(self) -> None:
+        """After a failed attempt: go back to its start if it showed nothing, else stay at the last committed state."""
+        self._staged = None
+        start = self._attempt_start
+        if self._committed.num_events == start.snapshot.num_events:
+            self._committed = start.snapshot
+            del self._ledger[start.num_ids :]
+            self._chunk_lens = list(start.chunk_lens)
 
     def abandon_staged(self) -> None:
         """Forget a staged chunk whose derender call failed; the committed state is untouched."""
@@ -143,14 +172,16 @@ class PromptStream:
         self._staged = choice
         ids = choice.token_ids or []
         if ends_with_stop_id(choice) and not self._stop.includes_stop:
-            return for_derender(choice, ids[:-1])
+            ids = ids[:-1]
+        self._asked = ids
         return for_derender(choice, ids)
 
-    def derive(self, answer: DerenderChunkAnswer, logprobs: dict[str, Any] | None = None) -> Outcome:
+    def derive(self, chunk: DerenderedChunk, state: DerenderState, logprobs: dict[str, Any] | None = None) -> Outcome:
         """Return what the answer to the staged chunk's call means; changes nothing.
 
         Args:
-            answer: Of Derender.
+            chunk: The answer.
+            state: Of Derender, after the call.
             logprobs: The staged chunk's, resolved.
 
         Raises:
@@ -159,7 +190,7 @@ class PromptStream:
         staged = self._staged
         if staged is None:
             raise IllegalTransition("no chunk is staged")
-        shown = answer.chunk.choices[0] if answer.chunk.choices else DerenderedChoice(index=staged.index)
+        shown = chunk.choices[0] if chunk.choices else DerenderedChoice(index=staged.index)
         before = self._committed
         ids = staged.token_ids or []
         fields, held = _members(shown), Held()
@@ -169,10 +200,11 @@ class PromptStream:
         if self._is_reasoning_hidden and fields:
             fields = {**{key: fields[key] for key in ("content",) if key in fields}, "reasoning": None, **fields}
         has_tools = before.has_tools or "tool_calls" in fields
+        is_empty = not fields and staged.finish_reason is None and logprobs is None and not self._keeps_empty
         snapshot = replace(
             before,
-            state=bytes(answer.stream_state),
-            num_committed=before.num_committed + len(ids),
+            state=state,
+            num_events=before.num_events + (not is_empty),
             held_field=held.field,
             held_text=held.text,
             has_tools=has_tools,
@@ -186,8 +218,7 @@ class PromptStream:
             finish_reason=self._finish_reason(staged, has_tools),
             stop_reason=staged.stop_reason,
         )
-        is_empty = not fields and staged.finish_reason is None and logprobs is None and not self._keeps_empty
-        return Outcome(None if is_empty else event, snapshot, ids)
+        return Outcome(None if is_empty else event, snapshot, ids, self._asked)
 
     def commit(self, outcome: Outcome) -> None:
         """Make an outcome true: its event has been accepted for the client.
@@ -200,6 +231,7 @@ class PromptStream:
         self._staged = None
         self._committed = outcome.snapshot
         self._ledger.extend(outcome.token_ids)
+        extend_chunk_lens(self._chunk_lens, outcome.derendered_ids, self._marker_ids)
 
     def _finish_reason(self, staged: GenerateChoice, has_tools: bool) -> str | None:
         """`tool_calls` replaces `stop` and nothing else: `length` in the middle of arguments stays `length`."""

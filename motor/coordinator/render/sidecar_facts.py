@@ -20,6 +20,7 @@ class SidecarFactsFeed:
 
     async def refresh(self) -> None:
         """Ask once; a sidecar that doesn't answer keeps what is known of it."""
+        await self._render_client.find_live_processes()
         version = await self._render_client.version()
         if version is None or version == self.version:
             return

@@ -9,30 +9,27 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from motor.coordinator.domain.errors import DerenderTimeout
 from motor.coordinator.domain.generation import GenerateChoice, GenerateChunk
 from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.render.answer_facts import AnswerFacts
 from motor.coordinator.render.choice_merge import ChoiceMerge, StreamOptions
+from motor.coordinator.render.chunk_derenderer import ChunkDerenderer
 from motor.coordinator.render.chunk_merge import merged, num_mergeable
 from motor.coordinator.render.derender_requests import ChunkCallTemplate
 from motor.coordinator.render.echo import echoed_texts
 from motor.coordinator.render.inbox import Inbox
 from motor.coordinator.render.logprobs import LogprobsOptions, LogprobsStream
-from motor.coordinator.render.models import ChunkSink, DerenderChunkAnswer, TokenizedBatch, TokenizedRequest
+from motor.coordinator.render.models import ChunkSink, TokenizedBatch, TokenizedRequest
 from motor.coordinator.render.pacing import rest_seconds
 from motor.coordinator.render.prompt_stream import ChoiceEvent, PromptStream
 from motor.coordinator.render.stop_strings import StopRules
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
-from motor.coordinator.telemetry.log import get_logger
 from motor.coordinator.telemetry.stages import StageClock
 from motor.coordinator.wire.response_sink import ResponseSink
 from motor.coordinator.wire.sse import EVENT_STREAM_HEADERS
 
 StreamPrompt = Callable[[ClientRequest, TokenizedRequest, ChunkSink], Awaitable[None]]
 """Runs one prompt's attempts and pushes the chunks; the router's side of the session."""
-
-_log = get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -41,7 +38,7 @@ class Lane:
 
     prompt_index: int
     stream: PromptStream
-    template: ChunkCallTemplate
+    derenderer: ChunkDerenderer
     inbox: Inbox
     logprobs: LogprobsStream | None
 
@@ -133,7 +130,7 @@ class StreamingRenderSession:
 
     def _lanes_of(self, prompt: TokenizedRequest, model: str) -> list[Lane]:
         client = self._batch.client
-        template = ChunkCallTemplate(client, prompt, model)
+        derenderer = ChunkDerenderer(client, self._derenderer, ChunkCallTemplate(client, prompt, model))
         stop = StopRules(
             tuple(prompt.sampling_params.get("stop") or ()),
             bool(prompt.sampling_params.get("include_stop_str_in_output")),
@@ -147,11 +144,12 @@ class StreamingRenderSession:
                 PromptStream(
                     index,
                     stop,
+                    marker_ids=self._settings.marker_ids,
                     keeps_empty=keeps_empty,
                     is_named_tool_choice=is_named,
                     is_reasoning_hidden=self._is_metadata_hidden,
                 ),
-                template,
+                derenderer,
                 Inbox(self._settings.queue_chunks),
                 None if options is None else LogprobsStream(client, prompt, options, self._derenderer, model),
             )
@@ -178,25 +176,16 @@ class StreamingRenderSession:
 
     async def _show(self, lane: Lane, choice: GenerateChoice) -> None:
         """Take one chunk from staged to committed."""
-        body = lane.template.body(lane.stream.stage(choice), lane.stream.committed.state)
+        asked = lane.stream.stage(choice)
         with self._clock.stage("derender"):
-            answer = await self._derender(body)
+            chunk, state = await lane.derenderer.derender(lane.stream, asked)
             logprobs = None if lane.logprobs is None else await lane.logprobs.resolve(choice)
-        outcome = lane.stream.derive(answer, logprobs)
+        outcome = lane.stream.derive(chunk, state, logprobs)
         if outcome.event is None:
             self._merge.skip(lane.prompt_index, lane.stream.choice_index, len(outcome.token_ids))
         else:
             await self._write(self._merge_event(lane, outcome.event))
         lane.stream.commit(outcome)
-
-    async def _derender(self, body: bytes) -> DerenderChunkAnswer:
-        """Make one call; a timeout repeats it once, the identical call with the identical state being harmless."""
-        client = self._batch.client
-        try:
-            return await self._derenderer.derender_chunk(client.api, body, client.forward_headers)
-        except DerenderTimeout:
-            _log.warning("derender.repeated", reason="timeout")
-            return await self._derenderer.derender_chunk(client.api, body, client.forward_headers)
 
     def _merge_event(self, lane: Lane, event: ChoiceEvent) -> bytes:
         return self._merge.opening() + self._merge.event(lane.prompt_index, lane.stream.choice_index, event)

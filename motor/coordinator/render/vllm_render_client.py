@@ -4,6 +4,7 @@ Source: vLLM 0.27.1 to 0.32, `/v1/{chat/completions,completions}/{render,derende
 any process behind `base_urls` may take any call; each call has its own timeout (RFC: `render_config.timeout_ms`).
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -35,6 +36,15 @@ RenderedRequest = dict[str, msgspec.Raw]
 
 _Answer = TypeVar("_Answer")
 
+_LIVE_PATH = "/v1/chat/completions/derender/live"
+_SPILL = 4
+"""How many more calls than the least busy process the one that knows a stream may have before it is passed by."""
+
+
+class _LiveDescription(msgspec.Struct):
+    version: int = 0
+
+
 _JSON_HEADERS = {"Content-Type": "application/json"}
 _ROUTE_ABSENT = frozenset({403, 404, 405, 501})
 
@@ -48,18 +58,23 @@ _complete_answer = msgspec.json.Decoder(dict[str, Any])
 
 
 class VllmRenderClient:
-    """Calls the sidecar; mutable: the number of outstanding calls per process.
+    """Calls the sidecar; mutable: per process the outstanding calls, and whether it keeps parsers alive.
 
     Args:
         pool: The HTTP client.
         base_urls: The sidecar's processes.
         timeout_seconds: Limit of every single call.
+        max_concurrent_calls: Of each process; further calls wait here, where they take turns.
     """
 
-    def __init__(self, pool: HttpPool, base_urls: Sequence[str], timeout_seconds: float) -> None:
+    def __init__(
+        self, pool: HttpPool, base_urls: Sequence[str], timeout_seconds: float, max_concurrent_calls: int = 16
+    ) -> None:
         self._pool = pool
         self._timeout_seconds = timeout_seconds
         self._outstanding = dict.fromkeys(base_urls, 0)
+        self._places = {base_url: asyncio.Semaphore(max_concurrent_calls) for base_url in base_urls}
+        self._live: set[str] = set()
 
     @property
     def num_outstanding(self) -> int:
@@ -111,6 +126,55 @@ class VllmRenderClient:
         """
         return await self._derender(api, body, forward_headers, _chunk_answer)
 
+    def live_process(self, preferred: str | None) -> str | None:
+        """Return the process that a parsed stream should call, if any keeps parsers alive.
+
+        The one that knows the stream, unless it is busy and another isn't: that one replays once and knows it then.
+        """
+        if not self._live:
+            return None
+        least = min(self._live, key=self._outstanding.__getitem__)
+        if preferred in self._live and self._outstanding[preferred] <= self._outstanding[least] + _SPILL:
+            return preferred
+        return least
+
+    async def derender_live(
+        self, base_url: str, body: bytes, forward_headers: Mapping[str, str], *, is_continuing: bool
+    ) -> DerenderChunkAnswer | None:
+        """Make a streamed chat derender call on one process that keeps parsers alive.
+
+        Args:
+            base_url: From `live_process`.
+            body: Of `ChunkCallTemplate`.
+            forward_headers: Headers for every peer.
+            is_continuing: Whether the body names a continuation instead of carrying the history.
+
+        Returns:
+            The answer; `None` if the process doesn't know the continuation, or keeps no parsers any more: then the
+            call must be made with the whole history.
+
+        Raises:
+            DerenderFault: As `derender_chunk`.
+        """
+        path = _LIVE_PATH + ("/continue" if is_continuing else "")
+        answer = await self._derender_exchange(path, body, forward_headers, base_url)
+        if answer.status == 409:
+            return None
+        if answer.status in _ROUTE_ABSENT:
+            self._live.discard(base_url)
+            return None
+        return _decoded(answer, _chunk_answer)
+
+    async def find_live_processes(self) -> None:
+        """Ask every process whether it keeps parsers alive."""
+        for base_url in self._outstanding:
+            try:
+                answer = await self._pool.request("GET", base_url + _LIVE_PATH, timeout_seconds=self._timeout_seconds)
+                is_live = answer.status == 200 and msgspec.json.decode(answer.body, type=_LiveDescription).version == 1
+            except (TransportFault, msgspec.DecodeError):
+                is_live = False
+            (self._live.add if is_live else self._live.discard)(base_url)
+
     async def version(self) -> Version | None:
         """Return the oldest version among the processes that answer; `None` if none does."""
         versions = []
@@ -144,29 +208,43 @@ class VllmRenderClient:
     async def _derender(
         self, api: Api, body: bytes, forward_headers: Mapping[str, str] | None, decoder: "msgspec.json.Decoder[_Answer]"
     ) -> _Answer:
-        headers = {**_JSON_HEADERS, **(forward_headers or {})}
+        return _decoded(await self._derender_exchange(api.path + "/derender", body, forward_headers or {}), decoder)
+
+    async def _derender_exchange(
+        self, path: str, body: bytes, forward_headers: Mapping[str, str], base_url: str | None = None
+    ) -> HttpResponse:
         try:
-            answer = await self._post(api.path + "/derender", body, headers)
+            return await self._post(path, body, {**_JSON_HEADERS, **forward_headers}, base_url)
         except TransportFault as fault:
             if fault.kind is TransportFaultKind.TIMEOUT:
                 raise DerenderTimeout("Derender did not answer in time") from fault
             raise DerenderUnavailable("Derender can't be reached") from fault
-        if answer.status != 200:
-            raise _derender_error(answer)
-        try:
-            return decoder.decode(answer.body)
-        except msgspec.DecodeError as error:
-            raise DerenderUnavailable("Derender's answer is not an OpenAI response") from error
 
-    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> HttpResponse:
-        base_url = min(self._outstanding, key=self._outstanding.__getitem__)
+    async def _post(
+        self, path: str, body: bytes, headers: Mapping[str, str], base_url: str | None = None
+    ) -> HttpResponse:
+        """Make a call on a process, by default the least busy one, when it has a free place.
+
+        Places are given in the order of asking. A stream asks for one call at a time, so streams take turns.
+        """
+        base_url = base_url or min(self._outstanding, key=self._outstanding.__getitem__)
         self._outstanding[base_url] += 1
         try:
-            return await self._pool.request(
-                "POST", base_url + path, body=body, headers=headers, timeout_seconds=self._timeout_seconds
-            )
+            async with self._places[base_url]:
+                return await self._pool.request(
+                    "POST", base_url + path, body=body, headers=headers, timeout_seconds=self._timeout_seconds
+                )
         finally:
             self._outstanding[base_url] -= 1
+
+
+def _decoded(answer: HttpResponse, decoder: "msgspec.json.Decoder[_Answer]") -> _Answer:
+    if answer.status != 200:
+        raise _derender_error(answer)
+    try:
+        return decoder.decode(answer.body)
+    except msgspec.DecodeError as error:
+        raise DerenderUnavailable("Derender's answer is not an OpenAI response") from error
 
 
 def _render_error(answer: HttpResponse, *, is_stream: bool) -> RenderRejected | RenderFault:

@@ -1,24 +1,24 @@
 """Staging, deriving and committing one choice; expected texts are written by hand."""
 
+import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from motor.coordinator.domain.generation import GenerateChoice
-from motor.coordinator.render.models import DerenderChunkAnswer, DerenderedChoice, DerenderedChunk
+from motor.coordinator.render.derender_state import DerenderState
+from motor.coordinator.render.models import DerenderedChoice, DerenderedChunk
 from motor.coordinator.render.prompt_stream import ChoiceEvent, IllegalTransition, PromptStream
 from motor.coordinator.render.stop_strings import StopRules
 
 
-def answer(state: str = "1", **choice: Any) -> DerenderChunkAnswer:
-    chunk = DerenderedChunk(choices=[DerenderedChoice(**choice)])
-    return DerenderChunkAnswer(chunk=chunk, stream_state=msgspec.Raw(state.encode()))
+def chunk(**choice: Any) -> DerenderedChunk:
+    return DerenderedChunk(choices=[DerenderedChoice(**choice)])
 
 
 def step(stream: PromptStream, choice: GenerateChoice, **derendered: Any) -> ChoiceEvent | None:
     stream.stage(choice)
-    outcome = stream.derive(answer(**derendered))
+    outcome = stream.derive(chunk(**derendered), DerenderState())
     stream.commit(outcome)
     return outcome.event
 
@@ -26,11 +26,12 @@ def step(stream: PromptStream, choice: GenerateChoice, **derendered: Any) -> Cho
 def test_nothing_changes_before_the_commit() -> None:
     stream = PromptStream(0, StopRules())
     stream.stage(GenerateChoice(index=0, token_ids=[7, 8]))
-    outcome = stream.derive(answer("{}", delta={"content": "Hi", "role": "assistant", "reasoning": None}))
-    assert (stream.committed.state, stream.num_committed) == (b"null", 0)
+    after = DerenderState(b"{}")
+    outcome = stream.derive(chunk(delta={"content": "Hi", "role": "assistant", "reasoning": None}), after)
+    assert (stream.whole_state(), stream.num_committed) == (b"null", 0)
     assert outcome.event == ChoiceEvent(token_ids=[7, 8], delta={"content": "Hi"})
     stream.commit(outcome)
-    assert (stream.committed.state, stream.committed_ids) == (b"{}", (7, 8))
+    assert (stream.whole_state(), stream.committed_ids) == (b"{}", (7, 8))
 
 
 def test_a_failed_derender_call_can_be_repeated() -> None:
@@ -44,11 +45,11 @@ def test_a_failed_derender_call_can_be_repeated() -> None:
 def test_illegal_steps_leave_the_state_unchanged() -> None:
     stream = PromptStream(0, StopRules())
     with pytest.raises(IllegalTransition):
-        stream.derive(answer(delta={}))
+        stream.derive(chunk(delta={}), DerenderState())
     stream.stage(GenerateChoice(index=0, token_ids=[7]))
     with pytest.raises(IllegalTransition):
         stream.stage(GenerateChoice(index=0, token_ids=[8]))
-    stream.commit(stream.derive(answer(delta={"content": "a"})))
+    stream.commit(stream.derive(chunk(delta={"content": "a"}), DerenderState()))
     assert stream.committed_ids == (7,)
     step(stream, GenerateChoice(index=0, token_ids=[9], finish_reason="length"), delta={})
     with pytest.raises(IllegalTransition):
@@ -72,7 +73,7 @@ def test_the_terminating_id_never_reaches_derender(
     stream = PromptStream(0, StopRules((), includes_stop))
     choice = GenerateChoice(index=0, token_ids=[7, 8], finish_reason=finish_reason, stop_reason=stop_reason)
     assert stream.stage(choice).token_ids == asked
-    event = stream.derive(answer(delta={})).event
+    event = stream.derive(chunk(delta={}), DerenderState()).event
     assert event is not None
     assert event.token_ids == [7, 8]
 
@@ -144,3 +145,56 @@ def test_held_text_is_flushed_when_the_text_moves_to_another_field() -> None:
         {"reasoning": "k#", "content": "answ"},
         {"content": "er#"},
     ]
+
+
+MARKER = 99
+
+
+def parsed_stream() -> PromptStream:
+    stream = PromptStream(0, StopRules(), marker_ids=frozenset({MARKER}))
+    stream.begin_attempt()
+    return stream
+
+
+def parsed_step(stream: PromptStream, *ids: int, content: str | None) -> None:
+    stream.stage(GenerateChoice(index=0, token_ids=list(ids)))
+    state = DerenderState(b'{"role_sent":true}', is_parsed=True, continuation="c", base_url="u")
+    stream.commit(stream.derive(chunk(delta={"content": content}), state))
+
+
+def test_the_whole_state_is_rebuilt_with_a_compacted_history() -> None:
+    stream = parsed_stream()
+    for ids in ((1,), (2,), (3, 4), (MARKER,), (5,), (6,), (7, MARKER), (8,)):
+        parsed_step(stream, *ids, content="x")
+    assert json.loads(stream.whole_state()) == {
+        "role_sent": True,
+        "output_token_ids": [1, 2, 3, 4, MARKER, 5, 6, 7, MARKER, 8],
+        # the first chunk and those with a marker stay alone
+        "output_chunk_lens": [1, 3, 1, 2, 2, 1],
+    }
+
+
+def test_an_attempt_that_showed_nothing_is_taken_back() -> None:
+    stream = parsed_stream()
+    parsed_step(stream, 1, content=None)
+    parsed_step(stream, 2, content=None)
+    stream.stage(GenerateChoice(index=0, token_ids=[3]))
+    stream.end_attempt()
+    assert (stream.committed_ids, stream.whole_state()) == ((), b"null")
+    stream.begin_attempt()
+    parsed_step(stream, 1, content="x")
+    assert stream.committed_ids == (1,)
+
+
+def test_an_attempt_that_showed_something_stays_at_its_last_commit() -> None:
+    stream = parsed_stream()
+    parsed_step(stream, 1, content="x")
+    parsed_step(stream, 2, content=None)
+    stream.stage(GenerateChoice(index=0, token_ids=[3]))
+    stream.end_attempt()
+    assert stream.committed_ids == (1, 2)
+    stream.begin_attempt()
+    parsed_step(stream, 3, content=None)
+    stream.end_attempt()
+    assert stream.committed_ids == (1, 2)
+    assert json.loads(stream.whole_state())["output_chunk_lens"] == [1, 1]
