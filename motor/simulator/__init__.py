@@ -5,6 +5,8 @@ from motor.simulator.engine import EngineSimulator
 from motor.simulator.engine_settings import EngineSettings
 from motor.simulator.faults import Fault, FaultKind, FaultSet, Leg
 from motor.simulator.model_folder import ModelFolder
+from motor.simulator.render import RenderSimulator, RenderStatistics
+from motor.simulator.render_settings import RenderSettings
 from motor.simulator.scripts import ArithmeticScript, ScriptedAnswers, TokenScript
 
 __all__ = [
@@ -18,7 +20,9 @@ __all__ = [
     "Leg",
     "ModelFolder",
     "RealClock",
+    "RenderSettings",
     "RenderSimulator",
+    "RenderStatistics",
     "ScriptedAnswers",
     "TokenScript",
 ]

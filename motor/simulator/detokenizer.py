@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from motor.simulator.model_folder import ModelFolder
 
-_SEED_LENGTH = 6
+_SEED_LENGTH = 5
 _REPLACEMENT = "\ufffd"
 
 
@@ -23,11 +23,8 @@ class DetokenizerState:
 
 
 def seeded_state(model: ModelFolder, prompt_ids: Iterable[int] | None) -> DetokenizerState:
-    """Return the state after a prompt, for tokenizers whose first token depends on what stands before."""
+    """Return the state after a prompt, whose last tokens decide how the first new one reads."""
     ids = list(prompt_ids or ())[-_SEED_LENGTH:]
-    if model.tokenizer.decoder is None or _is_byte_level(model):
-        # A byte-level token's text depends on nothing before it, except inside a character.
-        return DetokenizerState()
     tokens = tuple(_token(model, token_id) for token_id in ids if token_id not in model.special_ids)
     return DetokenizerState(tokens, len(tokens))
 
@@ -63,7 +60,3 @@ def _join(model: ModelFolder, tokens: tuple[str, ...]) -> str:
     decoder = model.tokenizer.decoder
     text: str = " ".join(tokens) if decoder is None else decoder.decode(list(tokens))
     return text
-
-
-def _is_byte_level(model: ModelFolder) -> bool:
-    return type(model.tokenizer.decoder).__name__ == "ByteLevel"

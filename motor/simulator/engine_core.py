@@ -124,6 +124,8 @@ class EngineCore:
                 raise EngineKilled
             wrong = lowest if lowest < 0 else highest
             raise RequestRejected(f"Token id {wrong} is out of vocabulary", param="token_ids")
+        if self.settings.is_tokens_only and request.sampling_params.structured_outputs:
+            raise RequestRejected("Structured outputs requires a tokenizer")
         limit = self.settings.max_model_len
         if len(ids) >= limit:
             raise RequestRejected(

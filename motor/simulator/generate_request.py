@@ -19,6 +19,7 @@ class SamplingParameters(msgspec.Struct, kw_only=True):
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
+    structured_outputs: dict[str, Any] | None = None
     extra_args: dict[str, Any] | None = None
 
     @property

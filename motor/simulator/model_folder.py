@@ -38,6 +38,11 @@ class ModelFolder:
         """The context that the model was made for."""
         return int(self._config.get("max_position_embeddings", _DEFAULT_MAX_MODEL_LEN))
 
+    @property
+    def eos_text(self) -> str | None:
+        """The text of the tokenizer's EOS."""
+        return _token_text(self._settings.get("eos_token"))
+
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids that `skip_special_tokens` hides."""
@@ -105,7 +110,7 @@ class ModelFolder:
         return environment.from_string(source)
 
     def _eos_token_id(self) -> int | None:
-        text = _token_text(self._settings.get("eos_token"))
+        text = self.eos_text
         token_id: int | None = None if text is None else self.tokenizer.token_to_id(text)
         return token_id
 
