@@ -51,6 +51,15 @@ def server_spec(folder: Path, mode: str = "plain", name: str = "engine-1", **cha
     return ChildSpec(**settings)  # type: ignore[arg-type]
 
 
+def is_alive(pid: int) -> bool:
+    """Return whether the process runs; a zombie doesn't."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(") ")[2][0] != "Z"
+
+
 @dataclass
 class Watcher:
     """Remembers what it is told; mutable: all."""
@@ -59,6 +68,7 @@ class Watcher:
     deaths: list[tuple[str, str, list[str]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     on_change: Callable[[ChildRecord], None] = lambda record: None
+    on_ready: Callable[[tuple[ChildRecord, ...]], None] = lambda records: None
 
     def changed(self, record: ChildRecord) -> None:
         """Remember a new state."""
@@ -73,3 +83,11 @@ class Watcher:
     def states_of(self, name: str) -> list[ChildState]:
         """Return the states of one child, in order."""
         return [state for child, state in self.states if child == name]
+
+    def note(self, text: str) -> None:
+        """Remember a note."""
+        self.notes.append(text)
+
+    def ready(self, records: tuple[ChildRecord, ...]) -> None:
+        """Tell the test that everything is ready."""
+        self.on_ready(records)

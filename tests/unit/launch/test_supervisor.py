@@ -12,18 +12,9 @@ import pytest
 from motor.launch.child_state import NO_RESTART, ChildRecord, ChildState, RestartPolicy
 from motor.launch.subprocess_launcher import SubprocessLauncher
 from motor.launch.supervisor import supervision
-from tests.unit.launch.children import Watcher, server_spec
+from tests.unit.launch.children import Watcher, is_alive, server_spec
 
 QUICK_RESTART = RestartPolicy(first_delay_seconds=0.01)
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether the process runs; a zombie doesn't."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(") ")[2][0] != "Z"
 
 
 async def crash(url: str) -> None:
