@@ -2,7 +2,7 @@
 
 import typer
 
-from motor.cli import config, parity, serve, up
+from motor.cli import config, parity, serve, simulate, up
 
 app = typer.Typer(
     name="motor",
@@ -21,3 +21,4 @@ app.command()(serve.serve)
 app.command()(parity.parity)
 app.command()(up.up)
 app.add_typer(config.app)
+app.add_typer(simulate.app, name="simulate")

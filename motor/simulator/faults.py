@@ -193,6 +193,8 @@ def parse_fault(text: str) -> Fault:
             raise ValueError(f"not a fault: {text!r}")
         name, value = match[1], match[2]
         if position == 0:
+            if name not in list(FaultKind):
+                raise ValueError(f"{name!r} is none of {', '.join(FaultKind)}")
             kind = FaultKind(name)
             fields["kind"] = kind
             if value is not None:
