@@ -135,7 +135,7 @@ class Pipeline:
         self, chain: TokenChain, batch: TokenizedBatch, created: int, sink: ResponseSink, clock: StageClock
     ) -> None:
         async def stream_prompt(client: ClientRequest, request: TokenizedRequest, chunks: ChunkSink) -> None:
-            await chain.rescheduler.stream(client, request, chunks)
+            await chain.rescheduler.stream(client, request, chunks, clock)
 
         session = StreamingRenderSession(
             batch,
@@ -160,7 +160,7 @@ class Pipeline:
         self, chain: TokenChain, batch: TokenizedBatch, created: int, sink: ResponseSink, clock: StageClock
     ) -> None:
         with clock.stage("first_chunk"):
-            responses = await self._generate_all(chain, batch)
+            responses = await self._generate_all(chain, batch, clock)
         with clock.stage("derender"):
             body = await complete_response(
                 batch, responses, chain.derenderer, model=chain.model, created=created, facts=chain.facts().answer
@@ -172,13 +172,14 @@ class Pipeline:
         await sink.write(body)
 
     @staticmethod
-    async def _generate_all(chain: TokenChain, batch: TokenizedBatch) -> list[GenerateResponse]:
+    async def _generate_all(chain: TokenChain, batch: TokenizedBatch, clock: StageClock) -> list[GenerateResponse]:
         if len(batch.prompts) == 1:
-            return [await chain.rescheduler.generate(batch.client, batch.prompts[0])]
+            return [await chain.rescheduler.generate(batch.client, batch.prompts[0], clock)]
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [
-                    tasks.create_task(chain.rescheduler.generate(batch.client, prompt)) for prompt in batch.prompts
+                    tasks.create_task(chain.rescheduler.generate(batch.client, prompt, clock))
+                    for prompt in batch.prompts
                 ]
         except BaseExceptionGroup as group:
             raise root_cause(group) from group

@@ -108,6 +108,7 @@ class StreamingRenderSession:
         )
         self._lanes = [self._lanes_of(prompt, model) for prompt in batch.prompts]
         self._num_waiting = len(batch.prompts)
+        self._started = clock.now()
         self._all_open = asyncio.Event()
 
     @property
@@ -192,6 +193,7 @@ class StreamingRenderSession:
 
     async def _write(self, data: bytes) -> None:
         if not self._sink.has_started:
+            self._clock.add("first_chunk", self._clock.now() - self._started)
             await self._sink.start(200, EVENT_STREAM_HEADERS + self._headers)
         await self._sink.write(data)
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from motor.coordinator.domain.generation import GenerateChunk, GenerateResponse
 from motor.coordinator.render.models import TokenizedRequest
+from motor.coordinator.telemetry.stages import StageClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,11 @@ class Attempt:
         number: 0 for the first.
         excluded_instances: Ids of instances that failed this request already.
         forward_headers: Headers for every peer.
+        clock: Where the time of choosing instances is booked.
     """
 
     base_request_id: str
+    clock: StageClock
     number: int = 0
     excluded_instances: frozenset[str] = frozenset()
     forward_headers: Mapping[str, str] = field(default_factory=dict)

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from motor.coordinator.domain.errors import NoInstanceAvailable
 from motor.coordinator.domain.instance import Instance, Role
 from motor.coordinator.instances.registry import InstanceRegistry
 from motor.coordinator.scheduling.load_ledger import LoadLedger
 from motor.coordinator.scheduling.ranking import round_robin
+from motor.coordinator.telemetry.stages import StageClock
 
 
 class Scheduler:
@@ -21,14 +22,19 @@ class Scheduler:
 
     @asynccontextmanager
     async def reserve(
-        self, role: Role, num_prompt_tokens: int, excluded_instances: frozenset[str] = frozenset()
+        self,
+        role: Role,
+        num_prompt_tokens: int,
+        excluded_instances: frozenset[str] = frozenset(),
+        clock: StageClock | None = None,
     ) -> AsyncIterator[Instance]:
         """Choose an instance and hold its share until the block ends.
 
         Raises:
             NoInstanceAvailable: None of that role is left.
         """
-        instance = self.choose(role, excluded_instances)
+        with clock.stage("schedule") if clock is not None else nullcontext():
+            instance = self.choose(role, excluded_instances)
         self._ledger.add(instance.id, num_prompt_tokens)
         try:
             yield instance
