@@ -53,6 +53,12 @@ async def read_events(response: aiohttp.ClientResponse) -> list[str]:
     return [line.decode().strip()[6:] async for line in response.content if line.startswith(b"data: ")]
 
 
+async def read_into(received: bytearray, request: Any) -> None:
+    async with request as response:
+        async for part in response.content.iter_any():
+            received += part
+
+
 async def until(client: aiohttp.ClientSession, engine: EngineSimulator, is_true: Callable[[], bool]) -> None:
     """Exchange requests with the engine until a condition holds; the client's timeout and the test's end it."""
     while not is_true():
@@ -104,11 +110,9 @@ async def test_hang_never_answers_and_ends_with_the_client(client: aiohttp.Clien
 async def test_die_resets_after_some_events(client: aiohttp.ClientSession, num_chunks: int) -> None:
     async with EngineSimulator() as engine:
         engine.faults.set("die_after_chunks", after=num_chunks)
-        received = b""
+        received = bytearray()
         with pytest.raises(BROKEN):
-            async with generate(engine, client, stream=True) as response:
-                async for part in response.content.iter_any():
-                    received += part
+            await read_into(received, generate(engine, client, stream=True))
         assert received.count(b"data: ") <= num_chunks
         await until(client, engine, lambda: engine.stats.num_open == 0)
         assert_nothing_runs(engine)

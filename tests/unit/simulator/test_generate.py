@@ -174,6 +174,7 @@ async def test_a_tokens_only_engine_reports_eos_as_an_id_and_refuses_stop_string
     ],
 )
 async def test_bad_requests_get_vllms_errors(
+    *,
     engine: EngineSimulator,
     client: aiohttp.ClientSession,
     body: object,
