@@ -121,6 +121,41 @@ class RenderMalformed(RenderFault):
     kind = "malformed"
 
 
+# --- flow control -------------------------------------------------------------------------------------------------
+class TooManyRequests(MotorError):
+    """Refused for now; the same request may pass later.
+
+    Attributes:
+        retry_after_seconds: What `Retry-After` says: whole seconds, at least 1.
+    """
+
+    domain, kind = "flow_control", "too_many_requests"
+    default_status, default_type = 429, "TooManyRequestsError"
+
+    def __init__(self, message: str, *, retry_after_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class QueueFull(TooManyRequests):
+    """As many requests or tokens wait for admission as may."""
+
+    kind = "queue_full"
+
+
+class RateLimited(TooManyRequests):
+    """The key's requests or tokens of this minute are used up."""
+
+    kind = "rate_limited"
+
+
+class AdmissionTimeout(MotorError):
+    """The request was not admitted before its deadline."""
+
+    domain, kind = "flow_control", "timeout"
+    default_status, default_type = 503, "ServiceUnavailableError"
+
+
 # --- engines ------------------------------------------------------------------------------------------------------
 class NoInstanceAvailable(MotorError):
     """No instance can take the request now."""
