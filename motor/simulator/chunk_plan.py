@@ -58,7 +58,7 @@ class _Choice:
     rules: StopRules
     ids: Iterator[int] = field(init=False)
     generated: list[int] = field(default_factory=list)
-    text: str = ""
+    tail: str = ""
     detokenizer: DetokenizerState = field(default_factory=DetokenizerState)
 
     def __post_init__(self) -> None:
@@ -95,8 +95,10 @@ class _Choice:
 
     def _stop_string(self, model: ModelFolder, last: int) -> str | None:
         delta, self.detokenizer = decode_next(model, self.detokenizer, [last], skip_special_tokens=True)
-        self.text += delta
-        return next((stop for stop in self.rules.sampling.stop_strings if stop in self.text), None)
+        stops = self.rules.sampling.stop_strings
+        text = self.tail + delta
+        self.tail = text[-max(map(len, stops)) :]
+        return next((stop for stop in stops if stop in text), None)
 
 
 def plan_chunks(

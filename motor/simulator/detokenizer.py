@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from motor.simulator.model_folder import ModelFolder
 
@@ -54,6 +55,7 @@ def _token(model: ModelFolder, token_id: int) -> str:
     return "" if token is None else token
 
 
+@lru_cache(maxsize=1 << 16)
 def _join(model: ModelFolder, tokens: tuple[str, ...]) -> str:
     if not tokens:
         return ""

@@ -28,7 +28,7 @@ class _Choice:
     """One choice as it grows."""
 
     growing: GrowingText
-    text: str = ""
+    parts: list[str] = field(default_factory=list)
     finish_reason: str | None = None
     stop_reason: int | str | None = None
 
@@ -116,7 +116,7 @@ class NativeEndpoints:
         if break_off_complete(request, faults, answer.num_completion):
             return web.Response()
         choices = [answer.choices[index] for index in sorted(answer.choices)]
-        told = [(choice.text, choice.finish_reason, choice.stop_reason) for choice in choices]
+        told = [("".join(choice.parts), choice.finish_reason, choice.stop_reason) for choice in choices]
         return json_answer(answer.shape.complete(told, answer.usage(has_details=self._has_details)))
 
     @property
@@ -191,7 +191,7 @@ class NativeEndpoints:
     def _event(self, answer: _Answer, index: int, chunk: Chunk) -> bytes:
         choice = answer.choices[index]
         text = choice.growing.add(chunk)
-        choice.text += text
+        choice.parts.append(text)
         choice.finish_reason, choice.stop_reason = chunk.finish_reason, chunk.stop_reason
         answer.num_completion += len(chunk.ids)
         return answer.shape.chunk(index, text, chunk.finish_reason, chunk.stop_reason)

@@ -71,21 +71,18 @@ class GrowingText:
         self._model = model
         self._held_back = max(map(len, stop_strings), default=1) - 1
         self._state = DetokenizerState()
-        self._text = ""
-        self._num_shown = 0
+        self._pending = ""
 
     def add(self, chunk: Chunk) -> str:
         """Return the text that a chunk makes final: never a half character, never a part of a stop string."""
         if self._model is None:
-            self._text += "".join(f" w{token_id}" for token_id in chunk.ids)
+            delta = "".join([f" w{token_id}" for token_id in chunk.ids])
         else:
             delta, self._state = decode_next(self._model, self._state, chunk.ids, skip_special_tokens=True)
-            self._text += delta
-        end = len(self._text) - self._held_back
+        pending = self._pending + delta
         if chunk.finish_reason is not None:
-            end = len(self._text)
-            if isinstance(chunk.stop_reason, str) and (cut := self._text.find(chunk.stop_reason)) >= 0:
-                end = cut
-        shown = self._text[self._num_shown : max(end, self._num_shown)]
-        self._num_shown += len(shown)
-        return shown
+            cut = pending.find(chunk.stop_reason) if isinstance(chunk.stop_reason, str) else -1
+            return pending if cut < 0 else pending[:cut]
+        end = max(0, len(pending) - self._held_back)
+        self._pending = pending[end:]
+        return pending[:end]
