@@ -31,7 +31,7 @@ class Audience(Observer, Protocol):
 async def run_in_foreground(
     plan: StackPlan, fork_server: ForkServer | None, policy: RestartPolicy, audience: Audience
 ) -> bool:
-    """Start the stack, keep it up, stop it; the first signal stops it cleanly, the second kills it.
+    """Start the stack, keep it up, stop it; a signal stops it cleanly, the same signal again kills it.
 
     Args:
         fork_server: Starts the peers fast; `None` starts ordinary processes.
@@ -98,17 +98,20 @@ async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, Result]) ->
 @contextmanager
 def _signals(stopping: asyncio.Event, supervisor: Supervisor, audience: Audience) -> Iterator[None]:
     loop = asyncio.get_running_loop()
+    received: set[signal.Signals] = set()
 
-    def receive() -> None:
-        if stopping.is_set():
+    def receive(number: signal.Signals) -> None:
+        # Ctrl-C in a terminal reaches a calling script too, which then sends its own SIGTERM: that is not impatience.
+        if number in received:
             audience.note("killing every process")
             supervisor.kill()
-        else:
+        elif not stopping.is_set():
             audience.note("stopping")
             stopping.set()
+        received.add(number)
 
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, receive)
+        loop.add_signal_handler(number, receive, number)
     try:
         yield
     finally:

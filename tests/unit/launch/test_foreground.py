@@ -41,7 +41,18 @@ async def test_a_signal_stops_the_coordinator_first_and_everything_cleanly(
     assert watcher.notes == ["stopping"]
 
 
-async def test_a_second_signal_kills(tmp_path: Path) -> None:
+async def test_another_signal_while_stopping_changes_nothing(tmp_path: Path) -> None:
+    def send_another(record: ChildRecord) -> None:
+        if record.state is ChildState.STOPPING and record.name == "coordinator":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher = Watcher(on_change=send_another, on_ready=lambda records: os.kill(os.getpid(), signal.SIGINT))
+    assert await run_in_foreground(plan(tmp_path), None, NO_RESTART, watcher)
+    assert watcher.notes == ["stopping"]
+    assert watcher.states_of("engine-1")[-1] is ChildState.STOPPED
+
+
+async def test_the_same_signal_again_kills(tmp_path: Path) -> None:
     def stop_twice(record: ChildRecord) -> None:
         if record.state is ChildState.STOPPING:
             os.kill(os.getpid(), signal.SIGINT)
