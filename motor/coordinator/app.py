@@ -1,6 +1,7 @@
 """The composition root: builds every object once from the settings, and runs the servers."""
 
 import asyncio
+import random
 import secrets
 import signal
 import socket
@@ -18,6 +19,8 @@ from motor.coordinator.config import Settings
 from motor.coordinator.domain.instance import Instance, Role
 from motor.coordinator.engine.openai_engine_client import OpenAiEngineClient
 from motor.coordinator.engine.token_engine_client import EngineTimeouts, TokenEngineClient
+from motor.coordinator.instances.breaker_board import BreakerBoard
+from motor.coordinator.instances.circuit_breaker import BreakerRules
 from motor.coordinator.instances.engine_facts import EngineFactsFeed
 from motor.coordinator.instances.readiness import ReadinessProbe
 from motor.coordinator.instances.registry import InstanceRegistry
@@ -30,7 +33,9 @@ from motor.coordinator.render.tokenization_service import TokenizationService
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
 from motor.coordinator.render.vocabulary import load_vocabulary
 from motor.coordinator.router.native import NativeRouter
-from motor.coordinator.router.rescheduler import Rescheduler
+from motor.coordinator.router.rescheduler import Rescheduler, RetryRules
+from motor.coordinator.router.retry_budget import RetryBudget
+from motor.coordinator.router.topology import Topology
 from motor.coordinator.router.union import UnionTopology
 from motor.coordinator.scheduling.load_ledger import LoadLedger
 from motor.coordinator.scheduling.scheduler import Scheduler
@@ -106,7 +111,7 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
         Instance(one.id, Role(one.role), one.url, one.data_parallel_size) for one in settings.instances
     )
     ledger = LoadLedger()
-    scheduler = Scheduler(registry, ledger)
+    scheduler = Scheduler(registry, ledger, BreakerBoard(BreakerRules(), time.monotonic))
     names = settings.model.served_model_name
     render_client = _render_client(settings, pool)
     chain = None
@@ -119,7 +124,7 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
         chain = _token_chain(
             settings,
             render_client,
-            Rescheduler(UnionTopology(scheduler, engines)),
+            _rescheduler(settings, UnionTopology(scheduler, engines), metrics),
             lambda: ChainFacts(
                 AnswerFacts(engine_facts.system_fingerprint, sidecar_facts.has_parser),
                 PeerVersions(sidecar_facts.version, engine_facts.oldest_version),
@@ -140,6 +145,18 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
         pool=pool,
         render_client=render_client,
     )
+
+
+def _rescheduler(settings: Settings, topology: Topology, metrics: Metrics) -> Rescheduler:
+    relay = settings.relay
+    rules = RetryRules(
+        max_attempts=relay.max_attempts,
+        max_recomputes=relay.max_recomputes,
+        request_seconds=settings.timeouts.request_seconds,
+        allow_approximate=relay.allow_approximate,
+    )
+    budget = RetryBudget(relay.retry_share, relay.retry_reserve)
+    return Rescheduler(topology, rules, budget, random.random, metrics.retry_planned)
 
 
 def _token_chain(

@@ -140,6 +140,18 @@ class TimeoutsSection(Section):
     request_seconds: Seconds = Field(3600, description="A complete answer.")
 
 
+class RelaySection(Section):
+    """What happens after an engine's failure."""
+
+    max_attempts: int = Field(5, ge=1, description="Attempts per prompt, the first included.")
+    max_recomputes: int = Field(3, ge=0, description="How often an engine may run out of KV blocks during one answer.")
+    retry_share: float = Field(0.2, ge=0, le=1, description="Retries per request that the deployment may make.")
+    retry_reserve: int = Field(20, ge=0, description="Retries that may be made at once, beyond the share.")
+    allow_approximate: bool = Field(
+        True, description="Continue answers whose rest may differ: seeds, penalties, stop strings across the cut."
+    )
+
+
 class StreamingSection(Section):
     """Streamed answers."""
 
@@ -169,6 +181,7 @@ class Settings(Section):
     )
     instances: tuple[InstanceSection, ...] = Field((), description="The engines.")
     timeouts: TimeoutsSection = Field(TimeoutsSection(), description="Limits of engine calls.")
+    relay: RelaySection = Field(RelaySection(), description="What happens after an engine's failure.")
     streaming: StreamingSection = Field(StreamingSection(), description="Streamed answers.")
     logging: LoggingSection = Field(LoggingSection(), description="Logs.")
 

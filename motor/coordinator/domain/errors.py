@@ -210,6 +210,28 @@ class EngineFailed(EngineFault):
     kind = "failed"
 
 
+class EngineOverloaded(EngineFault):
+    """Not now (429, 503): another instance may, and nothing is said of this one's health."""
+
+    kind = "overloaded"
+    default_status, default_type = 503, "ServiceUnavailableError"
+    blames_instance = False
+
+
+class EngineAborted(EngineFault):
+    """The engine gave up a request without having been asked to."""
+
+    kind = "aborted"
+
+
+class EngineRecomputed(EngineFault):
+    """The engine ran out of KV blocks and wants the rest computed anew; nobody is to blame."""
+
+    kind = "recomputed"
+    default_status, default_type = 503, "ServiceUnavailableError"
+    blames_instance = False
+
+
 class EngineBroken(EngineFault):
     """The stream ended before every choice had its finish reason, or held something that is not the protocol."""
 

@@ -1,6 +1,6 @@
 """HTTP client of token-only engines: `POST /inference/v1/generate`, complete and streamed."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -10,6 +10,7 @@ from motor.coordinator.domain.errors import (
     EngineBroken,
     EngineFailed,
     EngineFault,
+    EngineOverloaded,
     EngineRejected,
     EngineTimeout,
     EngineUnreachable,
@@ -129,7 +130,7 @@ class EngineStream:
         self._timeouts = timeouts
         self._unfinished = set(range(num_choices))
 
-    async def chunks(self) -> AsyncIterator[GenerateChunk]:
+    async def chunks(self) -> AsyncGenerator[GenerateChunk]:
         """Yield the chunks in order.
 
         Raises:
@@ -189,7 +190,7 @@ def _status_error(status: int, payload: bytes) -> MotorError:
     if 400 <= status < 500 and status not in _NOT_NOW:
         raw = payload if is_openai_error else None
         return EngineRejected(message, status=status, error_type=body.type if body else None, raw_body=raw)
-    return EngineFailed(message, status=503 if status in (429, 503) else None)
+    return EngineOverloaded(message) if status in (429, 503) else EngineFailed(message)
 
 
 def _event_error(value: object, payload: bytes) -> MotorError:

@@ -137,7 +137,7 @@ class ChoiceMerge:
         return self._event(encode_json(choice), tail)
 
     def skip(self, prompt_index: int, choice_index: int, num_tokens: int) -> None:
-        """Count the tokens of a chunk that shows nothing."""
+        """Count the tokens of a chunk that shows nothing; a negative number takes them back."""
         self._num_completion[prompt_index * self._num_choices + choice_index] += num_tokens
 
     def take_prompt_details(self, details: dict[str, Any] | None) -> None:

@@ -52,7 +52,7 @@ def num_engine_logprobs(options: LogprobsOptions, api: Api, num_rendered: int, m
 
 
 class LogprobsStream:
-    """The logprobs of one choice, chunk by chunk; mutable: `_context` and `_text_offset`, moved by `commit`.
+    """The logprobs of one choice, chunk by chunk; mutable: `_context`, `_text_offset`, `_attempt_start`.
 
     Args:
         client: The request.
@@ -77,6 +77,15 @@ class LogprobsStream:
         self._model = model
         self._context: list[dict[str, Any]] = []
         self._text_offset = 0
+        self._attempt_start = (self._context, self._text_offset)
+
+    def begin_attempt(self) -> None:
+        """Remember where this attempt starts."""
+        self._attempt_start = (self._context, self._text_offset)
+
+    def take_back_attempt(self) -> None:
+        """Forget an attempt of which the client has seen nothing."""
+        self._context, self._text_offset = self._attempt_start
 
     async def resolve(self, choice: GenerateChoice) -> dict[str, Any] | None:
         """Return a chunk's logprobs in the shape of the request's API.

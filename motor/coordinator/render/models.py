@@ -96,8 +96,34 @@ class DerenderChunkAnswer(msgspec.Struct, kw_only=True):
     continuation: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StreamProgress:
+    """What the client has of one prompt.
+
+    Attributes:
+        committed_ids: Semantic ids whose text it has, of a prompt with one choice.
+        is_request_visible: Whether it has anything at all of the request.
+        num_prompts: Of the whole request.
+        has_content: Whether it has text after the reasoning.
+    """
+
+    committed_ids: tuple[int, ...] = ()
+    is_request_visible: bool = False
+    num_prompts: int = 1
+    has_content: bool = False
+
+
 class ChunkSink(Protocol):
-    """Where an attempt pushes the engine's chunks of one prompt."""
+    """Where attempts push the engine's chunks of one prompt."""
+
+    def begin_attempt(self) -> None:
+        """An attempt begins here."""
+
+    async def end_attempt(self) -> None:
+        """The attempt failed: show what has come of it; take back what never became visible."""
+
+    def progress(self) -> StreamProgress:
+        """Return what the client has."""
 
     async def opened(self) -> None:
         """The engine has accepted the request; returns when every sibling stream is open as well."""

@@ -30,6 +30,7 @@ class Snapshot:
         held_field: Which text the held text belongs to: `content`, `reasoning`, `text`, or a tool call's index.
         held_text: Text that may be the beginning of a stop string.
         has_tools: Whether a tool call has been shown.
+        has_content: Whether text after the reasoning has been shown, or a tool call.
         is_finished: Whether the finish reason has been shown.
     """
 
@@ -38,6 +39,7 @@ class Snapshot:
     held_field: str | int = ""
     held_text: str = ""
     has_tools: bool = False
+    has_content: bool = False
     is_finished: bool = False
 
 
@@ -144,14 +146,21 @@ class PromptStream:
         """Remember where this attempt starts."""
         self._attempt_start = _AttemptStart(self._committed, len(self._ledger), tuple(self._chunk_lens))
 
-    def end_attempt(self) -> None:
-        """After a failed attempt: go back to its start if it showed nothing, else stay at the last committed state."""
+    def end_attempt(self) -> int:
+        """After a failed attempt: go back to its start if it showed nothing, else stay at the last committed state.
+
+        Returns:
+            How many ids were taken back.
+        """
         self._staged = None
         start = self._attempt_start
-        if self._committed.num_events == start.snapshot.num_events:
-            self._committed = start.snapshot
-            del self._ledger[start.num_ids :]
-            self._chunk_lens = list(start.chunk_lens)
+        if self._committed.num_events != start.snapshot.num_events:
+            return 0
+        num_taken_back = len(self._ledger) - start.num_ids
+        self._committed = start.snapshot
+        del self._ledger[start.num_ids :]
+        self._chunk_lens = list(start.chunk_lens)
+        return num_taken_back
 
     def abandon_staged(self) -> None:
         """Forget a staged chunk whose derender call failed; the committed state is untouched."""
@@ -208,6 +217,7 @@ class PromptStream:
             held_field=held.field,
             held_text=held.text,
             has_tools=has_tools,
+            has_content=before.has_content or has_tools or bool(fields.get("content")),
             is_finished=staged.finish_reason is not None,
         )
         event = ChoiceEvent(

@@ -6,7 +6,7 @@ task group: whoever fails first cancels the others and all are awaited before th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from motor.coordinator.domain.generation import GenerateChoice, GenerateChunk
@@ -16,10 +16,11 @@ from motor.coordinator.render.choice_merge import ChoiceMerge, StreamOptions
 from motor.coordinator.render.chunk_derenderer import ChunkDerenderer
 from motor.coordinator.render.chunk_merge import merged, num_mergeable
 from motor.coordinator.render.derender_requests import ChunkCallTemplate
+from motor.coordinator.render.derender_state import BEFORE_FIRST_CALL
 from motor.coordinator.render.echo import echoed_texts
 from motor.coordinator.render.inbox import Inbox
 from motor.coordinator.render.logprobs import LogprobsOptions, LogprobsStream
-from motor.coordinator.render.models import ChunkSink, TokenizedBatch, TokenizedRequest
+from motor.coordinator.render.models import ChunkSink, StreamProgress, TokenizedBatch, TokenizedRequest
 from motor.coordinator.render.pacing import rest_seconds
 from motor.coordinator.render.prompt_stream import ChoiceEvent, PromptStream
 from motor.coordinator.render.stop_strings import StopRules
@@ -164,10 +165,10 @@ class StreamingRenderSession:
 
     async def _derender_lane(self, lane: Lane) -> None:
         """Show chunks until the producer is done; those that wait during one call share the next."""
-        inbox, is_first = lane.inbox, True
+        inbox = lane.inbox
         while waiting := await inbox.waiting():
+            is_first = lane.stream.committed.state is BEFORE_FIRST_CALL
             num = num_mergeable(waiting, self._settings.marker_ids, is_first=is_first)
-            is_first = False
             started = self._clock.now()
             await self._show(lane, merged(inbox.take(num)))
             inbox.mark_drained()
@@ -209,16 +210,52 @@ class StreamingRenderSession:
         if chunk.usage is not None:
             self._merge.take_prompt_details(chunk.usage.prompt_tokens_details)
 
+    def begin_attempt(self, lanes: Sequence[Lane]) -> None:
+        """Remember where an attempt at a prompt starts."""
+        for lane in lanes:
+            lane.stream.begin_attempt()
+            if lane.logprobs is not None:
+                lane.logprobs.begin_attempt()
+
+    async def end_attempt(self, lanes: Sequence[Lane]) -> None:
+        """Show all that has come of a failed attempt; if that is nothing visible, forget it."""
+        for lane in lanes:
+            await lane.inbox.drained()
+            num_taken_back = lane.stream.end_attempt()
+            if num_taken_back:
+                self._merge.skip(lane.prompt_index, lane.stream.choice_index, -num_taken_back)
+                if lane.logprobs is not None:
+                    lane.logprobs.take_back_attempt()
+
+    def progress(self, lanes: Sequence[Lane]) -> StreamProgress:
+        """Return what the client has of a prompt."""
+        stream = lanes[0].stream
+        return StreamProgress(
+            stream.committed_ids, self._sink.has_started, len(self._lanes), stream.committed.has_content
+        )
+
 
 class _PromptSink:
-    """Deals one prompt's chunks to its lanes."""
+    """Deals one prompt's chunks to its lanes; mutable: whether an attempt has been opened."""
 
     def __init__(self, session: StreamingRenderSession, lanes: list[Lane]) -> None:
         self._session = session
         self._lanes = lanes
+        self._has_opened = False
+
+    def begin_attempt(self) -> None:
+        self._session.begin_attempt(self._lanes)
+
+    async def end_attempt(self) -> None:
+        await self._session.end_attempt(self._lanes)
+
+    def progress(self) -> StreamProgress:
+        return self._session.progress(self._lanes)
 
     async def opened(self) -> None:
-        await self._session.wait_all_open()
+        if not self._has_opened:
+            self._has_opened = True
+            await self._session.wait_all_open()
 
     async def put(self, chunk: GenerateChunk) -> None:
         self._session.take_usage(chunk)

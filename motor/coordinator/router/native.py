@@ -1,6 +1,5 @@
 """The native chain: requests that engines serve by themselves (RFC: 原生链路)."""
 
-from motor.coordinator.domain.errors import EngineFault
 from motor.coordinator.domain.instance import Role
 from motor.coordinator.engine.openai_engine_client import NativeRequest, OpenAiEngineClient
 from motor.coordinator.scheduling.scheduler import Scheduler
@@ -31,11 +30,6 @@ class NativeRouter:
             NoInstanceAvailable: No instance.
             EngineFault: The engine failed, with `instance_id` set.
         """
-        async with self._scheduler.reserve(Role.UNION, num_prompt_tokens) as instance:
-            try:
-                return await self._engines.relay(
-                    instance.url, request, request_headers, sink, [(CHAIN_HEADER, b"native")]
-                )
-            except EngineFault as fault:
-                fault.instance_id = instance.id
-                raise
+        async with self._scheduler.reserve(Role.UNION, num_prompt_tokens) as reservation:
+            url = reservation.instance.url
+            return await self._engines.relay(url, request, request_headers, sink, [(CHAIN_HEADER, b"native")])

@@ -1,6 +1,6 @@
 """What every topology is to the attempt loop: acquire, order, release; never the Render protocol."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -34,7 +34,7 @@ class Topology(Protocol):
 
     def stream(
         self, attempt: Attempt, request: TokenizedRequest
-    ) -> AbstractAsyncContextManager[AsyncIterator[GenerateChunk]]:
+    ) -> AbstractAsyncContextManager[AsyncGenerator[GenerateChunk]]:
         """Open the stream that carries the answer; leaving the block frees everything the attempt holds.
 
         Raises:

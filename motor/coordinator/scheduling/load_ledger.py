@@ -5,43 +5,77 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Work reserved on one instance."""
+    """Work reserved on one instance.
+
+    Attributes:
+        num_requests: Live reservations.
+        num_compute_tokens: Tokens being computed.
+        num_kv_tokens: Tokens whose KV cache is held.
+    """
 
     num_requests: int = 0
-    num_tokens: int = 0
+    num_compute_tokens: int = 0
+    num_kv_tokens: int = 0
+
+    def plus(self, other: "Load") -> "Load":
+        """Return the sum."""
+        return Load(
+            self.num_requests + other.num_requests,
+            self.num_compute_tokens + other.num_compute_tokens,
+            self.num_kv_tokens + other.num_kv_tokens,
+        )
+
+    def minus(self, other: "Load") -> "Load":
+        """Return the difference.
+
+        Raises:
+            ValueError: A part would be negative.
+        """
+        left = Load(
+            self.num_requests - other.num_requests,
+            self.num_compute_tokens - other.num_compute_tokens,
+            self.num_kv_tokens - other.num_kv_tokens,
+        )
+        if min(left.num_requests, left.num_compute_tokens, left.num_kv_tokens) < 0:
+            raise ValueError("more taken back than was booked")
+        return left
+
+
+NO_LOAD = Load()
 
 
 class LoadLedger:
-    """Adds and takes back reservations; every share that was added must be taken back exactly once."""
+    """Adds and takes back shares; every share that was added must be taken back exactly once."""
 
     def __init__(self) -> None:
         self._loads: dict[str, Load] = {}
 
     def load_of(self, instance_id: str) -> Load:
         """Return the work reserved on an instance."""
-        return self._loads.get(instance_id, Load())
+        return self._loads.get(instance_id, NO_LOAD)
 
     @property
     def num_reservations(self) -> int:
         """Live reservations over all instances; zero when nothing leaks."""
         return sum(load.num_requests for load in self._loads.values())
 
-    def add(self, instance_id: str, num_tokens: int) -> None:
-        """Book one request of `num_tokens`."""
-        load = self.load_of(instance_id)
-        self._loads[instance_id] = Load(load.num_requests + 1, load.num_tokens + num_tokens)
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is reserved."""
+        return not self._loads
 
-    def take_back(self, instance_id: str, num_tokens: int) -> None:
-        """Undo one `add`.
+    def add(self, instance_id: str, share: Load) -> None:
+        """Book a share."""
+        self._loads[instance_id] = self.load_of(instance_id).plus(share)
+
+    def take_back(self, instance_id: str, share: Load) -> None:
+        """Undo an `add`, or a part of it.
 
         Raises:
             ValueError: More would be taken back than was booked.
         """
-        load = self.load_of(instance_id)
-        if load.num_requests < 1 or load.num_tokens < num_tokens:
-            raise ValueError(f"more taken back than booked on {instance_id}")
-        left = Load(load.num_requests - 1, load.num_tokens - num_tokens)
-        if left == Load():
-            del self._loads[instance_id]
+        left = self.load_of(instance_id).minus(share)
+        if left == NO_LOAD:
+            self._loads.pop(instance_id, None)
         else:
             self._loads[instance_id] = left

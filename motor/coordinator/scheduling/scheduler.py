@@ -1,51 +1,75 @@
-"""Chooses an instance and reserves its share of the load. Mutable: the turn of each role."""
+"""Chooses an instance, reserves its share of the load, and tells its breaker how it went."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 
-from motor.coordinator.domain.errors import NoInstanceAvailable
+from motor.coordinator.domain.errors import EngineFault, NoInstanceAvailable
 from motor.coordinator.domain.instance import Instance, Role
+from motor.coordinator.instances.breaker_board import BreakerBoard
 from motor.coordinator.instances.registry import InstanceRegistry
 from motor.coordinator.scheduling.load_ledger import LoadLedger
 from motor.coordinator.scheduling.ranking import round_robin
-from motor.coordinator.telemetry.stages import StageClock
+from motor.coordinator.scheduling.reservation import Reservation
 
 
 class Scheduler:
-    """Round robin over the instances of a role; sees token counts and nothing of Render."""
+    """Round robin over the usable instances of a role; sees token counts and nothing of Render.
 
-    def __init__(self, registry: InstanceRegistry, ledger: LoadLedger) -> None:
+    Mutable: the turn of each role.
+    """
+
+    def __init__(self, registry: InstanceRegistry, ledger: LoadLedger, breakers: BreakerBoard) -> None:
         self._registry = registry
         self._ledger = ledger
+        self._breakers = breakers
         self._turns: Counter[Role] = Counter()
 
     @asynccontextmanager
     async def reserve(
-        self,
-        role: Role,
-        num_prompt_tokens: int,
-        excluded_instances: frozenset[str] = frozenset(),
-        clock: StageClock | None = None,
-    ) -> AsyncIterator[Instance]:
+        self, role: Role, num_prompt_tokens: int, excluded_instances: frozenset[str] = frozenset()
+    ) -> AsyncIterator[Reservation]:
         """Choose an instance and hold its share until the block ends.
+
+        A fault that leaves the block without an owner is this instance's: it gets its id, and the breaker hears of it.
 
         Raises:
             NoInstanceAvailable: None of that role is left.
         """
-        with clock.stage("schedule") if clock is not None else nullcontext():
-            instance = self.choose(role, excluded_instances)
-        self._ledger.add(instance.id, num_prompt_tokens)
+        instance = self.choose(role, excluded_instances)
+        reservation = Reservation(instance, self._ledger, num_prompt_tokens)
+        self._breakers.begin(instance.id)
         try:
-            yield instance
+            yield reservation
+        except EngineFault as fault:
+            fault.instance_id = fault.instance_id or instance.id
+            if fault.blames_instance and fault.instance_id == instance.id:
+                self._breakers.failed(instance.id)
+            else:
+                self._breakers.abandoned(instance.id)
+            raise
+        except BaseException:
+            self._breakers.abandoned(instance.id)
+            raise
+        else:
+            self._breakers.succeeded(instance.id)
         finally:
-            self._ledger.take_back(instance.id, num_prompt_tokens)
+            reservation.close()
+
+    def has_usable(self, role: Role, excluded_instances: frozenset[str] = frozenset()) -> bool:
+        """Whether `reserve` would find an instance."""
+        return bool(self._candidates(role, excluded_instances))
 
     def choose(self, role: Role, excluded_instances: frozenset[str] = frozenset()) -> Instance:
         """Return the next instance of a role; raises as `reserve`."""
-        candidates = [one for one in self._registry.with_role(role) if one.id not in excluded_instances]
+        candidates = self._candidates(role, excluded_instances)
         if not candidates:
             raise NoInstanceAvailable(f"no {role} instance is available")
         turn = self._turns[role]
         self._turns[role] += 1
         return round_robin(candidates, turn)
+
+    def _candidates(self, role: Role, excluded_instances: frozenset[str]) -> list[Instance]:
+        """Return the usable instances, those that failed this request only where there are no others."""
+        usable = [one for one in self._registry.with_role(role) if self._breakers.allows(one.id)]
+        return [one for one in usable if one.id not in excluded_instances] or usable

@@ -31,6 +31,9 @@ class Metrics:
             "motor_native_chain", "Requests that the token chain can't serve faithfully.", ["reason"], registry=registry
         )
         self._faults = Counter("motor_faults", "Faults by domain and kind.", ["domain", "kind"], registry=registry)
+        self._retries = Counter(
+            "motor_attempt_plans", "What was decided after failed attempts.", ["plan"], registry=registry
+        )
         self._disconnects = Counter("motor_client_disconnects", "Clients that left early.", registry=registry)
         self._connection_retries = Counter(
             "motor_connection_retries", "Requests repeated on a fresh connection.", registry=registry
@@ -74,6 +77,10 @@ class Metrics:
     def fault(self, domain: str, kind: str) -> None:
         """Count an error by its row of the fault table."""
         self._faults.labels(domain, kind).inc()
+
+    def retry_planned(self, plan: str) -> None:
+        """Count a decision after a failed attempt."""
+        self._retries.labels(plan).inc()
 
     def client_disconnected(self) -> None:
         """Count a client that left before its answer's end."""

@@ -1,0 +1,168 @@
+"""Who waits, and whose turn it is: priorities, and weighted fairness between the tenants of one priority.
+
+The fairness is start-time fair queueing. Each tenant has a clock of its own, which a grant moves on by
+`num_tokens / weight`; whoever's clock shows the least goes first. Only grants move clocks, so a request that gave up
+has cost its tenant nothing.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NewType
+
+Ticket = NewType("Ticket", int)
+"""Names one request from its offer to its end; a later offer has a greater one."""
+
+MAX_IDLE_CLOCKS = 1024
+"""Clocks of tenants without a waiter that a priority remembers; see `_PriorityClass.grant`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRequest:
+    """What is asked for.
+
+    Attributes:
+        tenant: Who asks.
+        priority: Lower is served earlier, as in vLLM.
+        num_prompt_tokens: Exact.
+        num_expected_tokens: Output tokens expected; corrected later.
+
+    Raises:
+        ValueError: A count is negative.
+    """
+
+    tenant: str
+    priority: int
+    num_prompt_tokens: int
+    num_expected_tokens: int
+
+    def __post_init__(self) -> None:
+        if self.num_prompt_tokens < 0 or self.num_expected_tokens < 0:
+            raise ValueError("a count of tokens is negative")
+
+    @property
+    def num_tokens(self) -> int:
+        """What the request needs to be admitted."""
+        return self.num_prompt_tokens + self.num_expected_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A request in the queue; it must be granted before `deadline`, in seconds of the caller's clock."""
+
+    ticket: Ticket
+    request: AdmissionRequest
+    deadline: float
+
+
+@dataclass(slots=True)
+class _PriorityClass:
+    """The waiters of one priority; all fields are mutable.
+
+    Attributes:
+        lines: Each tenant's waiters in order of arrival; a tenant without any has no line.
+        clocks: When each tenant's next request starts, in virtual time; not below `now` if absent.
+        now: Virtual time: the start of the latest grant.
+    """
+
+    lines: dict[str, OrderedDict[Ticket, Waiter]] = field(default_factory=dict)
+    clocks: dict[str, float] = field(default_factory=dict)
+    now: float = 0.0
+
+    def start_of(self, tenant: str) -> float:
+        """Return when the tenant's next request starts; time that it didn't use is not saved up."""
+        return max(self.clocks.get(tenant, 0.0), self.now)
+
+    def heads(self) -> list[Waiter]:
+        """Return each tenant's first waiter, earliest start first, then earliest arrival."""
+        firsts = [next(iter(line.values())) for line in self.lines.values()]
+        return sorted(firsts, key=lambda waiter: (self.start_of(waiter.request.tenant), waiter.ticket))
+
+    def grant(self, waiter: Waiter, weight: float) -> None:
+        """Move virtual time to the waiter's start, and its tenant's clock past it."""
+        tenant = waiter.request.tenant
+        self.now = self.start_of(tenant)
+        self.clocks[tenant] = self.now + waiter.request.num_tokens / weight
+        if len(self.clocks) > len(self.lines) + MAX_IDLE_CLOCKS:
+            # Tenant names may come from clients. Forgetting lets an idle tenant in one request early, no more.
+            self.clocks = {name: clock for name, clock in self.clocks.items() if name in self.lines}
+
+
+class WaitQueue:
+    """Waiters in the order of their turn; mutable: `_classes`, `_waiters`, `_deadlines`, `_num_tokens`.
+
+    Args:
+        weight_of: Tells a tenant's weight, above 0.
+    """
+
+    def __init__(self, weight_of: Callable[[str], float]) -> None:
+        self._weight_of = weight_of
+        self._classes: dict[int, _PriorityClass] = {}
+        self._waiters: dict[Ticket, Waiter] = {}
+        self._deadlines: list[tuple[float, Ticket]] = []
+        self._num_tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def __contains__(self, ticket: Ticket) -> bool:
+        return ticket in self._waiters
+
+    @property
+    def num_tokens(self) -> int:
+        """What all waiters together need."""
+        return self._num_tokens
+
+    @property
+    def next_deadline(self) -> float | None:
+        """The earliest deadline of a waiter; `None` if nobody waits."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def heads(self) -> Iterator[Waiter]:
+        """Yield the first waiter of each tenant and priority, in the order in which they should be admitted.
+
+        The queue must not change meanwhile.
+        """
+        for priority in sorted(self._classes):
+            yield from self._classes[priority].heads()
+
+    def push(self, waiter: Waiter) -> None:
+        """Put a waiter at the end of its tenant's line."""
+        request = waiter.request
+        priority_class = self._classes.setdefault(request.priority, _PriorityClass())
+        priority_class.lines.setdefault(request.tenant, OrderedDict())[waiter.ticket] = waiter
+        self._waiters[waiter.ticket] = waiter
+        heappush(self._deadlines, (waiter.deadline, waiter.ticket))
+        self._num_tokens += request.num_tokens
+
+    def grant(self, waiter: Waiter) -> None:
+        """Take out a waiter whose turn has come, and charge its tenant's clock."""
+        request = waiter.request
+        self._classes[request.priority].grant(waiter, self._weight_of(request.tenant))
+        self.remove(waiter.ticket)
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take out a waiter at no cost to its tenant; an unknown ticket changes nothing."""
+        waiter = self._waiters.pop(ticket, None)
+        if waiter is None:
+            return
+        request = waiter.request
+        self._num_tokens -= request.num_tokens
+        priority_class = self._classes[request.priority]
+        line = priority_class.lines[request.tenant]
+        del line[ticket]
+        if not line:
+            del priority_class.lines[request.tenant]
+        if not priority_class.lines:
+            # With nobody waiting there is nothing to be fair about; who used an idle deployment owes for nothing.
+            del self._classes[request.priority]
+        while self._deadlines and self._deadlines[0][1] not in self._waiters:
+            heappop(self._deadlines)
+
+    def overdue(self, now: float) -> Iterator[Ticket]:
+        """Take out and yield every waiter whose deadline is `now` or earlier."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            ticket = self._deadlines[0][1]
+            self.remove(ticket)
+            yield ticket
