@@ -139,19 +139,26 @@ class EngineStream:
         """
         decoder = SseDecoder()
         idle_seconds = self._timeouts.first_token_seconds
-        while packet := await self._http.read_some(idle_seconds):
+        while packet := await self._next_packet(idle_seconds):
             idle_seconds = self._timeouts.inter_token_seconds
             try:
                 events = decoder.feed(packet)
             except SseOverflow as error:
                 raise EngineBroken("an event of the engine's stream is too large") from error
             for payload in events:
-                if payload == DONE:
-                    # Read on to the end of the body: it comes at once, and keeps the connection reusable.
-                    continue
-                yield self._decode(payload)
+                if payload != DONE:  # after which the body's end comes at once, and keeps the connection reusable
+                    yield self._decode(payload)
         if self._unfinished:
             raise EngineBroken("the engine's stream ended before its finish reason")
+
+    async def _next_packet(self, idle_seconds: float) -> bytes:
+        """Read on; a connection that breaks after all finish reasons has done its work."""
+        try:
+            return await self._http.read_some(idle_seconds)
+        except TransportFault:
+            if self._unfinished:
+                raise
+            return b""
 
     def _decode(self, payload: bytes) -> GenerateChunk:
         try:
