@@ -1,0 +1,335 @@
+"""The gate with real tasks and a clock that the test moves."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from motor.coordinator.domain.errors import AdmissionTimeout, QueueFull, RateLimited, RequestInvalid
+from motor.coordinator.flow_control.gate import AdmissionGate, AdmissionLease
+from motor.coordinator.flow_control.settings import FlowControlSettings, Oversized
+from tests.unit.flow_control.fake_clock import FakeClock, run_ready_tasks
+
+
+class Desk:
+    """A gate for 100 tokens, and clients that hold their lease until told to leave."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = FakeClock()
+        self.gate = AdmissionGate(FlowControlSettings(**{"max_inflight_tokens": 100, **settings}), self.clock)
+        self.leases: dict[str, AdmissionLease] = {}
+        self.exits: dict[str, asyncio.Event] = {}
+
+    def start(self, name: str, num_tokens: int = 100, priority: int = 0) -> asyncio.Task[None]:
+        """Start a client of tenant `name[0]` that asks for `num_tokens`, 10 of them for output."""
+        self.exits[name] = asyncio.Event()
+        return asyncio.create_task(self._client(name, num_tokens, priority))
+
+    async def leave(self, name: str) -> None:
+        self.exits[name].set()
+        await run_ready_tasks()
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """Leases, their tokens, waiters, their tokens."""
+        gate = self.gate
+        return (gate.num_leases, gate.in_use_tokens, gate.num_waiting, gate.num_waiting_tokens)
+
+    async def _client(self, name: str, num_tokens: int, priority: int) -> None:
+        async with self.gate.admit(name[0], priority, num_tokens - 10, 10) as lease:
+            self.leases[name] = lease
+            await self.exits[name].wait()
+
+
+NOTHING = (0, 0, 0, 0)
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    """A desk at which nothing may be left at the end."""
+    desk = Desk()
+    yield desk
+    assert desk.counts == NOTHING
+    assert desk.clock.timers == []
+
+
+async def test_a_lease_is_held_for_the_block(desk: Desk) -> None:
+    async with desk.gate.admit("a", 0, 30, 20) as lease:
+        assert lease.num_tokens == 50
+        assert desk.counts == (1, 50, 0, 0)
+        assert desk.gate.tenant_in_use_tokens("a") == 50
+    assert lease.num_tokens == 0
+    with pytest.raises(ValueError, match="no lease"):
+        lease.correct(1)
+
+
+async def test_a_fault_in_the_block_gives_the_lease_back(desk: Desk) -> None:
+    async def fail_inside() -> None:
+        async with desk.gate.admit("a", 0, 30, 20) as lease:
+            lease.correct(25)
+            assert desk.gate.in_use_tokens == 55
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_inside()
+
+
+async def test_waiters_are_woken_in_their_order(desk: Desk) -> None:
+    tasks = [desk.start("a1"), desk.start("a2", priority=1), desk.start("a3", priority=0)]
+    await run_ready_tasks()
+    assert desk.counts == (1, 100, 2, 200)
+    for leaver, expected in (("a1", {"a1", "a3"}), ("a3", {"a1", "a2", "a3"})):
+        await desk.leave(leaver)
+        assert set(desk.leases) == expected
+    await desk.leave("a2")
+    await asyncio.gather(*tasks)
+
+
+async def test_a_correction_wakes_whoever_fits_now(desk: Desk) -> None:
+    tasks = [desk.start("a1", 100), desk.start("a2", 15)]
+    await run_ready_tasks()
+    desk.leases["a1"].correct(12)
+    assert desk.counts == (1, 102, 1, 15)
+    desk.leases["a1"].correct(0, num_expected_tokens=5)
+    await run_ready_tasks()
+    assert desk.counts == (1, 95, 1, 15)
+    await desk.leave("a1")
+    await desk.leave("a2")
+    await asyncio.gather(*tasks)
+
+
+async def test_a_smaller_estimate_wakes(desk: Desk) -> None:
+    tasks = [desk.start("a1", 95), desk.start("a2", 15)]
+    await run_ready_tasks()
+    desk.leases["a1"].correct(0, num_expected_tokens=0)
+    await run_ready_tasks()
+    assert desk.counts == (2, 100, 0, 0)
+    await desk.leave("a1")
+    await desk.leave("a2")
+    await asyncio.gather(*tasks)
+
+
+async def test_cancelled_before_its_first_step(desk: Desk) -> None:
+    task = desk.start("a1")
+    task.cancel()
+    await run_ready_tasks()
+    assert task.cancelled()
+    assert desk.counts == NOTHING
+
+
+async def test_cancelled_while_it_waits(desk: Desk) -> None:
+    holder, large, small = desk.start("a1", 60), desk.start("a2", 80), desk.start("a3", 40)
+    await run_ready_tasks()
+    assert desk.counts == (1, 60, 2, 120)
+    large.cancel()
+    await run_ready_tasks()
+    assert large.cancelled()
+    assert desk.counts == (2, 100, 0, 0)  # the large one stood in the way of the small one
+    await desk.leave("a1")
+    await desk.leave("a3")
+    await asyncio.gather(holder, small)
+
+
+async def test_cancelled_after_it_was_admitted_but_before_it_knew(desk: Desk) -> None:
+    async with desk.gate.admit("a", 0, 100, 0):
+        unlucky, heir = desk.start("a2"), desk.start("a3")
+        await run_ready_tasks()
+    assert desk.counts == (1, 100, 1, 100)  # the lease is the unlucky one's
+    unlucky.cancel()
+    await run_ready_tasks()
+    assert unlucky.cancelled()
+    assert set(desk.leases) == {"a3"}
+    await desk.leave("a3")
+    await heir
+
+
+async def test_admitted_after_it_was_cancelled_but_before_it_left(desk: Desk) -> None:
+    async with desk.gate.admit("a", 0, 100, 0):
+        unlucky, heir = desk.start("a2"), desk.start("a3")
+        await run_ready_tasks()
+        unlucky.cancel()
+    assert desk.counts == (1, 100, 1, 100)
+    await run_ready_tasks()
+    assert unlucky.cancelled()
+    assert set(desk.leases) == {"a3"}
+    await desk.leave("a3")
+    await heir
+
+
+async def test_cancelled_after_its_deadline_but_before_it_knew(desk: Desk) -> None:
+    holder, late = desk.start("a1"), desk.start("a2")
+    await run_ready_tasks()
+    desk.clock.advance(30)
+    late.cancel()
+    await run_ready_tasks()
+    assert late.cancelled()
+    assert desk.counts == (1, 100, 0, 0)
+    await desk.leave("a1")
+    await holder
+
+
+async def test_its_deadline_after_it_was_cancelled_but_before_it_left(desk: Desk) -> None:
+    holder, late = desk.start("a1"), desk.start("a2")
+    await run_ready_tasks()
+    late.cancel()
+    desk.clock.advance(30)
+    await run_ready_tasks()
+    assert late.cancelled()
+    await desk.leave("a1")
+    await holder
+
+
+async def test_cancelled_in_the_block(desk: Desk) -> None:
+    holder, heir = desk.start("a1"), desk.start("a2")
+    await run_ready_tasks()
+    desk.leases["a1"].correct(500)
+    holder.cancel()
+    await run_ready_tasks()
+    assert holder.cancelled()
+    assert desk.counts == (1, 100, 0, 0)
+    heir.cancel()
+    await run_ready_tasks()
+    assert heir.cancelled()
+
+
+async def test_a_deadline_is_a_503_and_makes_way(desk: Desk) -> None:
+    holder, large = desk.start("a1", 60), desk.start("a2", 80)
+    await run_ready_tasks()
+    desk.clock.advance(10)
+    small = desk.start("a3", 40)
+    await run_ready_tasks()
+    desk.clock.advance(19.9)
+    await run_ready_tasks()
+    assert desk.counts == (1, 60, 2, 120)
+    desk.clock.advance(0.1)
+    await run_ready_tasks()
+    assert desk.counts == (2, 100, 0, 0)
+    with pytest.raises(AdmissionTimeout) as caught:
+        await large
+    assert (caught.value.status, caught.value.domain) == (503, "flow_control")
+    await desk.leave("a1")
+    await desk.leave("a3")
+    await asyncio.gather(holder, small)
+
+
+async def test_nobody_is_admitted_after_its_deadline_though_the_timer_is_late(desk: Desk) -> None:
+    holder, late = desk.start("a1"), desk.start("a2")
+    await run_ready_tasks()
+    desk.clock.now += 31  # the loop is busy: the timer has not been called
+    await desk.leave("a1")
+    with pytest.raises(AdmissionTimeout):
+        await late
+    await holder
+
+
+async def test_one_timer_serves_all_waiters(desk: Desk) -> None:
+    tasks = [desk.start(f"a{number}") for number in range(20)]
+    await run_ready_tasks()
+    assert [timer.when for timer in desk.clock.timers] == [1030.0]
+    desk.clock.advance(30)
+    results = asyncio.gather(*tasks[1:], return_exceptions=True)
+    assert {type(result) for result in await results} == {AdmissionTimeout}
+    assert desk.clock.timers == []
+    await desk.leave("a0")
+    await tasks[0]
+
+
+async def test_a_full_queue_says_when_a_place_is_free_at_the_latest() -> None:
+    desk = Desk(max_queue_requests=1, queue_timeout_seconds=12.5)
+    holder, waiter = desk.start("a1"), desk.start("a2")
+    await run_ready_tasks()
+    for passed_seconds, retry_after in ((0.0, 13), (2.5, 10), (9.9, 1)):
+        desk.clock.advance(passed_seconds)
+        with pytest.raises(QueueFull) as caught:
+            await desk.start("b1")
+        assert (caught.value.status, caught.value.retry_after_seconds) == (429, retry_after)
+        assert desk.counts == (1, 100, 1, 100)
+    await desk.leave("a1")
+    await desk.leave("a2")
+    await asyncio.gather(holder, waiter)
+
+
+async def test_without_a_queue_a_retry_makes_sense_at_once() -> None:
+    desk = Desk(max_queue_requests=0)
+    async with desk.gate.admit("a", 0, 100, 0):
+        with pytest.raises(QueueFull) as caught:
+            await desk.start("a1")
+    assert caught.value.retry_after_seconds == 1
+    assert desk.counts == NOTHING
+
+
+async def test_a_rate_says_when_the_request_would_pass() -> None:
+    desk = Desk(max_inflight_tokens=None, tokens_per_minute=600)
+    async with desk.gate.admit("a", 0, 500, 40) as lease:
+        lease.correct(60)  # 560 in all
+        with pytest.raises(RateLimited) as caught:
+            await desk.start("a1", 72)
+        assert (caught.value.status, caught.value.kind) == (429, "rate_limited")
+        assert caught.value.retry_after_seconds == 4  # 32 tokens short at 10 a second
+        async with desk.gate.admit("b", 0, 600, 0):
+            pass
+    desk.clock.advance(3.2)
+    async with desk.gate.admit("a", 0, 72, 0):
+        pass
+
+
+async def test_a_rate_is_charged_what_was_used_and_not_what_was_expected() -> None:
+    desk = Desk(tokens_per_minute=100)
+    async with desk.gate.admit("a", 0, 10, 80) as lease:
+        lease.correct(5)
+    async with desk.gate.admit("a", 0, 85, 0):
+        pass
+    with pytest.raises(RateLimited):
+        await desk.start("a1", 10)
+
+
+async def test_whoever_was_not_served_has_used_nothing_of_its_rate() -> None:
+    # Time passes only as far as a deadline, so that next to nothing flows back into the bucket.
+    desk = Desk(max_queue_requests=2, requests_per_minute=3, queue_timeout_seconds=1e-6)
+    async with desk.gate.admit("b", 0, 100, 0):
+        late, unlucky = desk.start("a1"), desk.start("a2")
+        await run_ready_tasks()
+        with pytest.raises(QueueFull):
+            await desk.start("a3")
+        unlucky.cancel()
+        await run_ready_tasks()
+        desk.clock.advance(1e-6)
+        with pytest.raises(AdmissionTimeout):
+            await late
+        unaware = desk.start("a4")
+        await run_ready_tasks()
+    assert desk.counts == (1, 100, 0, 0)
+    unaware.cancel()
+    await run_ready_tasks()
+    for _ in range(3):
+        async with desk.gate.admit("a", 0, 1, 0):
+            pass
+    with pytest.raises(RateLimited) as caught:
+        await desk.start("a5")
+    assert caught.value.retry_after_seconds == 20
+    assert desk.counts == NOTHING
+
+
+async def test_the_oversized_is_the_clients_mistake_where_so_set() -> None:
+    desk = Desk(oversized=Oversized.REFUSE, requests_per_minute=1)
+    with pytest.raises(RequestInvalid) as caught:
+        await desk.start("a1", 101)
+    assert caught.value.status == 400
+    async with desk.gate.admit("a", 0, 100, 0):
+        pass
+
+
+async def test_a_negative_count_leaves_nothing_behind(desk: Desk) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        async with desk.gate.admit("a", 0, -1, 5):
+            pass
+
+
+async def test_the_running_loop_is_the_clock_by_default() -> None:
+    gate = AdmissionGate(FlowControlSettings(max_inflight_tokens=10, queue_timeout_seconds=1e-3))
+    async with gate.admit("a", 0, 10, 0):
+        with pytest.raises(AdmissionTimeout):
+            async with gate.admit("a", 0, 10, 0):
+                pass
+    assert (gate.num_leases, gate.in_use_tokens, gate.num_waiting) == (0, 0, 0)
