@@ -32,6 +32,9 @@ from motor.coordinator.render.streaming_response import SessionSettings
 from motor.coordinator.render.tokenization_service import TokenizationService
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
 from motor.coordinator.render.vocabulary import load_vocabulary
+from motor.coordinator.router.connectors.nixl import NixlProfile
+from motor.coordinator.router.connectors.shared_storage import SharedStorageProfile
+from motor.coordinator.router.handoff import HandoffTopology
 from motor.coordinator.router.native import NativeRouter
 from motor.coordinator.router.rescheduler import Rescheduler, RetryRules
 from motor.coordinator.router.retry_budget import RetryBudget
@@ -124,7 +127,7 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
         chain = _token_chain(
             settings,
             render_client,
-            _rescheduler(settings, UnionTopology(scheduler, engines), metrics),
+            _rescheduler(settings, _topology(settings, scheduler, engines, metrics), metrics),
             lambda: ChainFacts(
                 AnswerFacts(engine_facts.system_fingerprint, sidecar_facts.has_parser),
                 PeerVersions(sidecar_facts.version, engine_facts.oldest_version),
@@ -145,6 +148,16 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
         pool=pool,
         render_client=render_client,
     )
+
+
+def _topology(settings: Settings, scheduler: Scheduler, engines: TokenEngineClient, metrics: Metrics) -> Topology:
+    if settings.deploy_mode == "union":
+        return UnionTopology(scheduler, engines)
+    connector = NixlProfile() if settings.handoff.connector == "nixl" else SharedStorageProfile()
+    alone = (
+        UnionTopology(scheduler, engines, (Role.UNION, Role.DECODE)) if settings.handoff.allow_decode_alone else None
+    )
+    return HandoffTopology(scheduler, engines, connector, alone, metrics.topology_used)
 
 
 def _rescheduler(settings: Settings, topology: Topology, metrics: Metrics) -> Rescheduler:

@@ -140,6 +140,15 @@ class TimeoutsSection(Section):
     request_seconds: Seconds = Field(3600, description="A complete answer.")
 
 
+class HandoffSection(Section):
+    """The Handoff topology."""
+
+    connector: Literal["nixl", "shared_storage"] = Field("nixl", description="How the KV cache gets to decode.")
+    allow_decode_alone: bool = Field(
+        True, description="Let decode instances compute prompts too where prefill can't: none usable, `n` over 1."
+    )
+
+
 class RelaySection(Section):
     """What happens after an engine's failure."""
 
@@ -181,6 +190,7 @@ class Settings(Section):
     )
     instances: tuple[InstanceSection, ...] = Field((), description="The engines.")
     timeouts: TimeoutsSection = Field(TimeoutsSection(), description="Limits of engine calls.")
+    handoff: HandoffSection = Field(HandoffSection(), description="The Handoff topology.")
     relay: RelaySection = Field(RelaySection(), description="What happens after an engine's failure.")
     streaming: StreamingSection = Field(StreamingSection(), description="Streamed answers.")
     logging: LoggingSection = Field(LoggingSection(), description="Logs.")

@@ -9,7 +9,7 @@ CHAIN_HEADER = b"x-motor-chain"
 
 
 class NativeRouter:
-    """Hands whole requests to `union` instances."""
+    """Hands whole requests to `union` instances, else to `decode` instances, which then compute the prompt as well."""
 
     def __init__(self, scheduler: Scheduler, engines: OpenAiEngineClient) -> None:
         self._scheduler = scheduler
@@ -30,6 +30,6 @@ class NativeRouter:
             NoInstanceAvailable: No instance.
             EngineFault: The engine failed, with `instance_id` set.
         """
-        async with self._scheduler.reserve(Role.UNION, num_prompt_tokens) as reservation:
+        async with self._scheduler.reserve((Role.UNION, Role.DECODE), num_prompt_tokens) as reservation:
             url = reservation.instance.url
             return await self._engines.relay(url, request, request_headers, sink, [(CHAIN_HEADER, b"native")])

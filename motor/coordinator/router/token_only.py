@@ -1,7 +1,7 @@
 """The one place where a `TokenizedRequest` becomes an `EngineRequest`, and semantic ids become physical ones."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -23,6 +23,7 @@ class LegKind(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
     UNION = "union"
+    RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,30 @@ def engine_request(base_request_id: str, request: TokenizedRequest, leg: Leg) ->
     if leg.data_parallel_rank is not None:
         headers["X-data-parallel-rank"] = str(leg.data_parallel_rank)
     return EngineRequest(request_id, encode_json(body), request.num_choices, headers)
+
+
+_NOT_FOR_PREFILL = frozenset(
+    {
+        "n",
+        "logprobs",
+        "prompt_logprobs",
+        "logprob_token_ids",
+        "structured_outputs",
+        "include_stop_str_in_output",
+        "output_text_buffer_length",
+        "stream_interval",
+    }
+)
+
+
+def prefill_request(request: TokenizedRequest) -> TokenizedRequest:
+    """Return the request of a leg whose one token is thrown away.
+
+    `min_tokens` 1 masks the ids that would end it: some connectors hand their blocks over for `length` only.
+    """
+    params = {name: value for name, value in request.sampling_params.items() if name not in _NOT_FOR_PREFILL}
+    params.update(max_tokens=1, min_tokens=1, stop=[], bad_words=[], detokenize=False)
+    return replace(request, sampling_params=params)
 
 
 def physical_ids(request: TokenizedRequest) -> PhysicalTokenIds:

@@ -17,11 +17,20 @@ _log = get_logger(__name__)
 
 
 class UnionTopology:
-    """Runs each prompt on one `union` instance."""
+    """Runs each prompt on one instance.
 
-    def __init__(self, scheduler: Scheduler, engines: TokenEngineClient) -> None:
+    Args:
+        scheduler: Chooses and reserves.
+        engines: The wire.
+        roles: Which instances may serve, the preferred role first.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, engines: TokenEngineClient, roles: tuple[Role, ...] = (Role.UNION,)
+    ) -> None:
         self._scheduler = scheduler
         self._engines = engines
+        self._roles = roles
 
     @asynccontextmanager
     async def stream(self, attempt: Attempt, request: TokenizedRequest) -> AsyncIterator[AsyncGenerator[GenerateChunk]]:
@@ -48,7 +57,7 @@ class UnionTopology:
     async def _reserved(self, attempt: Attempt, request: TokenizedRequest) -> AsyncIterator[Reservation]:
         started = attempt.clock.now()
         async with self._scheduler.reserve(
-            Role.UNION, request.num_prompt_tokens, attempt.excluded_instances
+            self._roles, request.num_prompt_tokens, attempt.excluded_instances
         ) as reservation:
             attempt.clock.add("schedule", attempt.clock.now() - started)
             yield reservation

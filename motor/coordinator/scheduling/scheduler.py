@@ -1,7 +1,7 @@
 """Chooses an instance, reserves its share of the load, and tells its breaker how it went."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from motor.coordinator.domain.errors import EngineFault, NoInstanceAvailable
@@ -27,16 +27,16 @@ class Scheduler:
 
     @asynccontextmanager
     async def reserve(
-        self, role: Role, num_prompt_tokens: int, excluded_instances: frozenset[str] = frozenset()
+        self, roles: Sequence[Role], num_prompt_tokens: int, excluded_instances: frozenset[str] = frozenset()
     ) -> AsyncIterator[Reservation]:
-        """Choose an instance and hold its share until the block ends.
+        """Choose an instance of the first role that has a usable one, and hold its share until the block ends.
 
         A fault that leaves the block without an owner is this instance's: it gets its id, and the breaker hears of it.
 
         Raises:
-            NoInstanceAvailable: None of that role is left.
+            NoInstanceAvailable: None of those roles is usable.
         """
-        instance = self.choose(role, excluded_instances)
+        instance = self.choose(roles, excluded_instances)
         reservation = Reservation(instance, self._ledger, num_prompt_tokens)
         self._breakers.begin(instance.id)
         try:
@@ -60,14 +60,15 @@ class Scheduler:
         """Whether `reserve` would find an instance."""
         return bool(self._candidates(role, excluded_instances))
 
-    def choose(self, role: Role, excluded_instances: frozenset[str] = frozenset()) -> Instance:
-        """Return the next instance of a role; raises as `reserve`."""
-        candidates = self._candidates(role, excluded_instances)
-        if not candidates:
-            raise NoInstanceAvailable(f"no {role} instance is available")
-        turn = self._turns[role]
-        self._turns[role] += 1
-        return round_robin(candidates, turn)
+    def choose(self, roles: Sequence[Role], excluded_instances: frozenset[str] = frozenset()) -> Instance:
+        """Return the next instance; raises as `reserve`."""
+        for role in roles:
+            candidates = self._candidates(role, excluded_instances)
+            if candidates:
+                turn = self._turns[role]
+                self._turns[role] += 1
+                return round_robin(candidates, turn)
+        raise NoInstanceAvailable(f"no {' or '.join(roles)} instance is available")
 
     def _candidates(self, role: Role, excluded_instances: frozenset[str]) -> list[Instance]:
         """Return the usable instances, those that failed this request only where there are no others."""

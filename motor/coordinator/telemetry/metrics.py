@@ -34,6 +34,9 @@ class Metrics:
         self._retries = Counter(
             "motor_attempt_plans", "What was decided after failed attempts.", ["plan"], registry=registry
         )
+        self._topologies = Counter(
+            "motor_topology", "Attempts by topology and why.", ["topology", "reason"], registry=registry
+        )
         self._disconnects = Counter("motor_client_disconnects", "Clients that left early.", registry=registry)
         self._connection_retries = Counter(
             "motor_connection_retries", "Requests repeated on a fresh connection.", registry=registry
@@ -77,6 +80,10 @@ class Metrics:
     def fault(self, domain: str, kind: str) -> None:
         """Count an error by its row of the fault table."""
         self._faults.labels(domain, kind).inc()
+
+    def topology_used(self, topology: str, reason: str) -> None:
+        """Count an attempt's topology."""
+        self._topologies.labels(topology, reason).inc()
 
     def retry_planned(self, plan: str) -> None:
         """Count a decision after a failed attempt."""
