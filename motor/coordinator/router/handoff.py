@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from motor.coordinator.domain.errors import MotorError
+from motor.coordinator.domain.errors import EngineFault, MotorError
 from motor.coordinator.domain.generation import GenerateChunk, GenerateResponse, GenerateUsage
 from motor.coordinator.domain.instance import Role
-from motor.coordinator.engine.token_engine_client import TokenEngineClient
+from motor.coordinator.engine.token_engine_client import EngineRequest, TokenEngineClient
 from motor.coordinator.render.models import TokenizedRequest
 from motor.coordinator.router.connectors.profile import ConnectorProfile
 from motor.coordinator.router.token_only import Leg, LegKind, engine_request, prefill_request, validated
@@ -25,6 +25,8 @@ from motor.coordinator.telemetry.log import get_logger
 
 FREE_SECONDS = 5.0
 """Limit of freeing a prefill's blocks; after it they wait out their lease."""
+
+FREE_TRIES = 2
 
 _log = get_logger(__name__)
 
@@ -164,16 +166,30 @@ class HandoffTopology:
         )
 
     async def _free(self, attempt: Attempt, request: TokenizedRequest, handover: Handover) -> None:
-        """Have any decode engine read the blocks of a prefill that nobody decodes."""
+        """Have a decode engine read the blocks of a prefill that nobody decodes; if it can't, another one."""
         leg = Leg(LegKind.RELEASE, attempt.number, kv_transfer_params=handover.params)
         handover.taken()
         wire_form = engine_request(attempt.base_request_id, prefill_request(request), leg)
+        refused: set[str] = set()
         try:
-            async with asyncio.timeout(FREE_SECONDS), self._decoding(attempt, request) as decode:
-                await self._engines.generate(decode.instance.url, wire_form)
-                _log.info("prefill.freed", instance=decode.instance.id)
+            async with asyncio.timeout(FREE_SECONDS):
+                while len(refused) < FREE_TRIES:
+                    if await self._free_by(wire_form, request, refused):
+                        return
         except (MotorError, TimeoutError) as error:
             _log.warning("prefill.not_freed", error_type=type(error).__name__, effect="its blocks wait out their lease")
+
+    async def _free_by(self, wire_form: EngineRequest, request: TokenizedRequest, refused: set[str]) -> bool:
+        try:
+            async with self._scheduler.reserve((Role.DECODE,), request.num_prompt_tokens, frozenset(refused)) as decode:
+                await self._engines.generate(decode.instance.url, wire_form)
+                _log.info("prefill.freed", instance=decode.instance.id)
+                return True
+        except EngineFault as fault:
+            refused.add(fault.instance_id or "")
+            if len(refused) == FREE_TRIES:
+                raise
+            return False
 
 
 async def _after_prefill(chunks: AsyncGenerator[GenerateChunk], handover: Handover) -> AsyncGenerator[GenerateChunk]:
