@@ -26,6 +26,10 @@ class StepClock:
         self._is_running = True
         self.step(self.num_sleeping)
 
+    def hold(self) -> None:
+        """Let time stand still again."""
+        self._is_running = False
+
     def now(self) -> float:
         """Return seconds on a monotonic scale."""
         return time.monotonic()
