@@ -7,7 +7,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from motor.coordinator import app
+from motor.coordinator.api.server import listen
 from motor.coordinator.config import Settings
 from motor.simulator import EngineSimulator, ModelFolder, RenderSimulator, ScriptedAnswers, TokenScript
 
@@ -198,14 +199,17 @@ def _settings(
 
 @asynccontextmanager
 async def _running(settings: Settings) -> AsyncIterator[tuple[str, str, app.Coordinator]]:
-    with app.listen("127.0.0.1", 0) as public, app.listen("127.0.0.1", 0) as management:
-        stop = asyncio.Event()
-        async with app.coordinator(settings) as built:
-            serving = asyncio.create_task(app.run_servers(built, settings, public, management, stop))
+    async with app.coordinator(settings) as built:
+        with ExitStack() as stack:
+            listeners = [stack.enter_context(listen("127.0.0.1", 0)) for _ in built.applications]
+            if built.metaserver is not None:
+                built.metaserver.base_url = _url(listeners[2])
+            stop = asyncio.Event()
+            serving = asyncio.create_task(app.run_servers(built, settings, listeners, stop))
             for feed in built.feeds:
                 await feed()  # what is learned of peers is known before the first request
             try:
-                yield _url(public), _url(management), built
+                yield _url(listeners[0]), _url(listeners[1]), built
             finally:
                 stop.set()
                 await serving

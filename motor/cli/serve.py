@@ -14,6 +14,7 @@ def serve(
     import uvloop
 
     from motor.coordinator import app
+    from motor.coordinator.api.server import StartError
     from motor.coordinator.config_file import ConfigError, load_settings
     from motor.coordinator.telemetry.log import configure_logging
 
@@ -25,6 +26,6 @@ def serve(
     configure_logging(settings.logging.level, settings.logging.format)
     try:
         uvloop.run(app.serve(settings))
-    except app.StartError as error:
+    except StartError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error

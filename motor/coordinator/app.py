@@ -6,15 +6,14 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
-
-import uvicorn
-from starlette.applications import Starlette
 
 from motor.coordinator.api.application import ModelCard, management_application, public_application
 from motor.coordinator.api.endpoints import Edge, EdgeLimits
+from motor.coordinator.api.metaserver import metaserver_application
+from motor.coordinator.api.server import Application, ServerLimits, listen, run_applications
 from motor.coordinator.config import Settings
 from motor.coordinator.domain.instance import Instance, Role
 from motor.coordinator.engine.openai_engine_client import OpenAiEngineClient
@@ -39,6 +38,7 @@ from motor.coordinator.router.native import NativeRouter
 from motor.coordinator.router.rescheduler import Rescheduler, RetryRules
 from motor.coordinator.router.retry_budget import RetryBudget
 from motor.coordinator.router.topology import Topology
+from motor.coordinator.router.trigger import Metaserver, TriggerTopology
 from motor.coordinator.router.union import UnionTopology
 from motor.coordinator.scheduling.load_ledger import LoadLedger
 from motor.coordinator.scheduling.scheduler import Scheduler
@@ -62,12 +62,12 @@ class Coordinator:
     """A built Coordinator: its two applications, its background feeds, and what tests and operators look into."""
 
     feeds: tuple[Feed, ...]
-    public: Starlette
-    management: Starlette
+    applications: tuple[Application, ...]
     metrics: Metrics
     ledger: LoadLedger
     pool: HttpPool
     render_client: VllmRenderClient | None
+    metaserver: Metaserver | None = None
 
     def leftovers(self) -> dict[str, int]:
         """Return everything that a finished request must have given back; all zero when idle."""
@@ -76,6 +76,7 @@ class Coordinator:
             "peer_requests": self.pool.num_open,
             "render_calls": self.render_client.num_outstanding if self.render_client is not None else 0,
             "requests_in_flight": self.metrics.num_requests_in_flight,
+            "expected_calls": self.metaserver.num_expected if self.metaserver is not None else 0,
         }
 
 
@@ -117,17 +118,19 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     scheduler = Scheduler(registry, ledger, BreakerBoard(BreakerRules(), time.monotonic))
     names = settings.model.served_model_name
     render_client = _render_client(settings, pool)
+    engines = TokenEngineClient(pool, timeouts)
+    metaserver = None
     chain = None
     feeds: tuple[Feed, ...] = ()
     if render_client is not None:
         engine_facts = EngineFactsFeed(registry, pool, names[0])
         sidecar_facts = SidecarFactsFeed(render_client, names[0])
         feeds = (engine_facts.refresh, sidecar_facts.refresh)
-        engines = TokenEngineClient(pool, timeouts)
+        metaserver = _metaserver(settings, scheduler, engines)
         chain = _token_chain(
             settings,
             render_client,
-            _rescheduler(settings, _topology(settings, scheduler, engines, metrics), metrics),
+            _rescheduler(settings, _topology(settings, scheduler, engines, metaserver, metrics), metrics),
             lambda: ChainFacts(
                 AnswerFacts(engine_facts.system_fingerprint, sidecar_facts.has_parser),
                 PeerVersions(sidecar_facts.version, engine_facts.oldest_version),
@@ -141,23 +144,42 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     cards = [ModelCard(name, started, settings.model.max_model_len) for name in names]
     return Coordinator(
         feeds=feeds,
-        public=public_application(edge, readiness.reasons, cards),
-        management=management_application(edge, readiness.reasons),
+        applications=(
+            public_application(edge, readiness.reasons, cards),
+            management_application(edge, readiness.reasons),
+            *([metaserver_application(metaserver)] if metaserver is not None else []),
+        ),
         metrics=metrics,
         ledger=ledger,
         pool=pool,
         render_client=render_client,
+        metaserver=metaserver,
     )
 
 
-def _topology(settings: Settings, scheduler: Scheduler, engines: TokenEngineClient, metrics: Metrics) -> Topology:
+def _topology(
+    settings: Settings,
+    scheduler: Scheduler,
+    engines: TokenEngineClient,
+    metaserver: Metaserver | None,
+    metrics: Metrics,
+) -> Topology:
     if settings.deploy_mode == "union":
         return UnionTopology(scheduler, engines)
+    alone = UnionTopology(scheduler, engines, (Role.UNION, Role.DECODE))
+    if metaserver is not None:
+        may_be_alone = settings.trigger.allow_decode_alone
+        return TriggerTopology(scheduler, engines, metaserver, alone if may_be_alone else None, metrics.topology_used)
     connector = NixlProfile() if settings.handoff.connector == "nixl" else SharedStorageProfile()
-    alone = (
-        UnionTopology(scheduler, engines, (Role.UNION, Role.DECODE)) if settings.handoff.allow_decode_alone else None
-    )
-    return HandoffTopology(scheduler, engines, connector, alone, metrics.topology_used)
+    may_be_alone = settings.handoff.allow_decode_alone
+    return HandoffTopology(scheduler, engines, connector, alone if may_be_alone else None, metrics.topology_used)
+
+
+def _metaserver(settings: Settings, scheduler: Scheduler, engines: TokenEngineClient) -> Metaserver | None:
+    if settings.deploy_mode != "trigger":
+        return None
+    trigger = settings.trigger
+    return Metaserver(scheduler, engines, trigger.advertised_url or f"http://{trigger.host}:{trigger.port}")
 
 
 def _rescheduler(settings: Settings, topology: Topology, metrics: Metrics) -> Rescheduler:
@@ -187,6 +209,7 @@ def _token_chain(
             marker_ids=vocabulary.marker_ids,
         ),
         facts=facts,
+        streams_many_prompts=settings.deploy_mode != "trigger",
     )
 
 
@@ -205,88 +228,41 @@ def _trace_headers(traceparent: str | None, tracestate: str | None) -> dict[str,
     return child_trace_headers(traceparent, tracestate, secrets.token_bytes(8))
 
 
-class StartError(Exception):
-    """The Coordinator can't start; the message says why."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes a free one.
-
-    Raises:
-        StartError: The address can't be used.
-    """
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
-    except OSError as error:
-        raise StartError(f"can't listen on {host}:{port}: {error.strerror}") from error
-
-
 async def serve(settings: Settings) -> None:
     """Run the public and the management server until SIGTERM or SIGINT, then let requests finish.
 
     Raises:
         StartError: A port can't be used.
     """
-    with (
-        listen(settings.api.host, settings.api.port) as public,
-        listen(settings.management.host, settings.management.port) as management,
-    ):
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(listen(host, port)) for host, port in _addresses(settings)]
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         _log.info(
             "coordinator.starting",
-            address=f"{settings.api.host}:{settings.api.port}",
-            management=f"{settings.management.host}:{settings.management.port}",
+            addresses=[f"{host}:{port}" for host, port in _addresses(settings)],
             deploy_mode=settings.deploy_mode,
             render=settings.render_config.enable,
             num_instances=len(settings.instances),
         )
         async with coordinator(settings) as built:
-            await run_servers(built, settings, public, management, stop)
+            await run_servers(built, settings, listeners, stop)
         _log.info("coordinator.stopped")
 
 
+def _addresses(settings: Settings) -> list[tuple[str, int]]:
+    """Return where to listen: for clients, for operators, and with Trigger for decode engines."""
+    addresses = [(settings.api.host, settings.api.port), (settings.management.host, settings.management.port)]
+    if settings.deploy_mode == "trigger":
+        addresses.append((settings.trigger.host, settings.trigger.port))
+    return addresses
+
+
 async def run_servers(
-    built: Coordinator, settings: Settings, public: socket.socket, management: socket.socket, stop: asyncio.Event
+    built: Coordinator, settings: Settings, listeners: Sequence[socket.socket], stop: asyncio.Event
 ) -> None:
-    """Serve both applications until `stop` is set, then let requests finish within the grace time."""
-    servers = [_server(built.public, settings), _server(built.management, settings)]
-    async with asyncio.TaskGroup() as tasks:
-        running = [
-            tasks.create_task(server.serve([listener]))
-            for server, listener in zip(servers, (public, management), strict=True)
-        ]
-        stopping = tasks.create_task(stop.wait())
-        await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        for server in servers:
-            server.should_exit = True
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: two servers share one process, `serve` handles the signals."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-def _server(application: Starlette, settings: Settings) -> _Server:
-    return _Server(
-        uvicorn.Config(
-            application,
-            loop="uvloop",
-            http="httptools",
-            lifespan="off",
-            ws="none",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_keep_alive=settings.api.keep_alive_timeout_seconds,
-            timeout_graceful_shutdown=settings.api.shutdown_grace_seconds,
-        )
-    )
+    """Serve every application on its listener until `stop` is set, then let requests finish within the grace time."""
+    limits = ServerLimits(settings.api.keep_alive_timeout_seconds, settings.api.shutdown_grace_seconds)
+    await run_applications(list(zip(built.applications, listeners, strict=True)), limits, stop)

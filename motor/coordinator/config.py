@@ -149,6 +149,19 @@ class HandoffSection(Section):
     )
 
 
+class TriggerSection(Section):
+    """The Trigger topology: the metaserver that decode engines call."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="Address that the metaserver listens on.")
+    port: Port = Field(12000, description="TCP port of the metaserver.")
+    advertised_url: str = Field(
+        "", description="Base URL under which decode engines reach it; empty: from host and port."
+    )
+    allow_decode_alone: bool = Field(
+        True, description="Let decode instances compute prompts too where prefill can't: none usable, `n` over 1."
+    )
+
+
 class RelaySection(Section):
     """What happens after an engine's failure."""
 
@@ -191,6 +204,7 @@ class Settings(Section):
     instances: tuple[InstanceSection, ...] = Field((), description="The engines.")
     timeouts: TimeoutsSection = Field(TimeoutsSection(), description="Limits of engine calls.")
     handoff: HandoffSection = Field(HandoffSection(), description="The Handoff topology.")
+    trigger: TriggerSection = Field(TriggerSection(), description="The Trigger topology.")
     relay: RelaySection = Field(RelaySection(), description="What happens after an engine's failure.")
     streaming: StreamingSection = Field(StreamingSection(), description="Streamed answers.")
     logging: LoggingSection = Field(LoggingSection(), description="Logs.")

@@ -44,6 +44,7 @@ class TokenChain:
         rescheduler: Runs prompts on engines.
         model: The name that clients are told.
         session: How streaming sessions behave.
+        streams_many_prompts: Whether the topology streams prompt lists; Trigger leaves them to the native chain.
         facts: Tells what is known of the peers now.
     """
 
@@ -53,6 +54,7 @@ class TokenChain:
     model: str
     session: SessionSettings
     facts: Callable[[], ChainFacts]
+    streams_many_prompts: bool = True
 
 
 class Pipeline:
@@ -93,7 +95,7 @@ class Pipeline:
             await self._serve_natively(client, original, sink, num_prompt_tokens)
             return
         try:
-            await self._serve_tokens(self._chain, client, sink, clock)
+            await self._serve_tokens(self._chain, client, original, sink, clock)
         except (RenderFault, TokenOnlyUnsupported) as error:
             if sink.has_started:
                 raise
@@ -120,13 +122,21 @@ class Pipeline:
         await self._native.relay(original, headers, num_prompt_tokens, sink)
 
     async def _serve_tokens(
-        self, chain: TokenChain, client: ClientRequest, sink: ResponseSink, clock: StageClock
+        self,
+        chain: TokenChain,
+        client: ClientRequest,
+        original: NativeRequest,
+        sink: ResponseSink,
+        clock: StageClock,
     ) -> None:
         created = int(self._wall_clock())
         with clock.stage("render"):
             batch = await chain.tokenization.tokenize(client)
         self._metrics.prompt_tokens(batch.num_prompt_tokens)
-        if client.is_stream:
+        if client.is_stream and len(batch.prompts) > 1 and not chain.streams_many_prompts:
+            self._metrics.native_chosen("trigger_prompt_list")
+            await self._serve_natively(client, original, sink, batch.num_prompt_tokens)
+        elif client.is_stream:
             await self._stream(chain, batch, created, sink, clock)
         else:
             await self._complete(chain, batch, created, sink, clock)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from starlette.types import Receive, Send
 
@@ -13,10 +13,15 @@ class ClientSink:
     """Writes one ASGI response; mutable: `_head`, `_is_head_sent`, `_blocked_since`.
 
     `write` returns when the server has taken the bytes; while the client's socket is full, that is when it has room.
+
+    Args:
+        send: The server.
+        reset: Closes the connection at once and drops what is buffered for it.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, reset: Callable[[], None] = lambda: None) -> None:
         self._send = send
+        self._reset = reset
         self._head: tuple[int, list[tuple[bytes, bytes]]] | None = None
         self._is_head_sent = False
         self._blocked_since: float | None = None
@@ -63,6 +68,10 @@ class ClientSink:
         """End the response."""
         await self._push(b"", has_more=False)
 
+    def abandon(self) -> None:
+        """Give the client up: a close would wait until it has read what is buffered, which it may never do."""
+        self._reset()
+
     def blocked_seconds(self) -> float:
         """How long the client has not taken what is being written; 0 if nothing is waiting."""
         return 0.0 if self._blocked_since is None else time.monotonic() - self._blocked_since
@@ -100,10 +109,10 @@ async def serve_while_connected(
 async def _watch(receive: Receive, sink: ClientSink, stall_seconds: float) -> None:
     while True:
         try:
-            async with asyncio.timeout(stall_seconds / 2):
+            async with asyncio.timeout(max(0.0, stall_seconds - sink.blocked_seconds())):
                 message = await receive()
         except TimeoutError:
-            if sink.blocked_seconds() >= stall_seconds / 2:
+            if sink.blocked_seconds() >= stall_seconds:
                 raise ClientGone("the client reads nothing") from None
             continue
         if message["type"] == "http.disconnect":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starlette.types import Receive, Scope, Send
 
 from motor.coordinator.api.client_sink import ClientSink, serve_while_connected
+from motor.coordinator.api.connection import reset_of
 from motor.coordinator.api.request_parsing import (
     TraceHeaders,
     header,
@@ -15,7 +16,7 @@ from motor.coordinator.api.request_parsing import (
     read_body,
 )
 from motor.coordinator.domain.errors import ClientGone, MotorError, RequestInvalid
-from motor.coordinator.domain.request import Api, ClientRequest
+from motor.coordinator.domain.request import Api
 from motor.coordinator.pipeline import Pipeline
 from motor.coordinator.telemetry.log import bind_request, get_logger
 from motor.coordinator.telemetry.metrics import Metrics
@@ -58,10 +59,10 @@ class Edge:
         self.limits = limits
 
     async def answer(
-        self, send: Send, api: str, work: Callable[[ClientSink, StageClock], Awaitable[ClientRequest | None]]
+        self, scope: Scope, send: Send, api: str, work: Callable[[ClientSink, StageClock], Awaitable[None]]
     ) -> None:
         """Run one exchange; every error becomes an OpenAI error body or, in a stream, an error event."""
-        sink = ClientSink(send)
+        sink = ClientSink(send, reset_of(scope))
         clock = StageClock(time.perf_counter)
         self.metrics.request_began()
         status = 500
@@ -72,6 +73,7 @@ class Edge:
             status = sink.status or 200
         except ClientGone:
             status = ClientGone.default_status
+            sink.abandon()
             self.metrics.client_disconnected()
         except MotorError as error:
             status = error.status
@@ -122,7 +124,7 @@ class OpenAiEndpoint:
                 finally:
                     edge.recent.remember(client.peer_id, clock)
 
-        await self._edge.answer(send, self._api, work)
+        await self._edge.answer(scope, send, self._api, work)
 
 
 class NativeEndpoint:
@@ -141,4 +143,4 @@ class NativeEndpoint:
             relaying = edge.pipeline.relay(native_request(scope, body), headers, sink)
             await serve_while_connected(relaying, receive, sink, edge.limits.stall_seconds)
 
-        await self._edge.answer(send, "native", work)
+        await self._edge.answer(scope, send, "native", work)

@@ -170,6 +170,13 @@ class EngineRejected(RequestInvalid):
     domain, kind = "engine", "rejected"
 
 
+class TransferUnknown(RequestInvalid):
+    """A decode engine called the metaserver for a request that isn't live, or a second time."""
+
+    domain, kind = "engine", "transfer_unknown"
+    default_status, default_type = 404, "NotFoundError"
+
+
 class TokenOnlyUnsupported(MotorError):
     """This engine has no token-only generate (403, 404, 405, 501); the native chain may serve instead."""
 

@@ -40,7 +40,7 @@ class TokenBucket:
     def take(self, amount: float, now: float) -> None:
         """Take `amount`, into debt if need be; a negative amount is given back."""
         self._refill(now)
-        self._level = min(self._level - amount, self.per_minute)
+        self._level -= amount
 
     def is_full(self, now: float) -> bool:
         """Whether a new bucket would be the same."""

@@ -145,7 +145,7 @@ class TokenBudget:
         if reason is None:
             return Queued(ticket, others)
         self._queue.remove(ticket)
-        return Rejected(reason, others + self._admit())
+        return Rejected(reason, others)
 
     def release(self, ticket: Ticket) -> tuple[Ticket, ...]:
         """End a ticket: give its lease back, or withdraw it from the queue; one that has ended changes nothing.
