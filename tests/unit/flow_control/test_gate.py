@@ -8,7 +8,7 @@ import pytest
 
 from motor.coordinator.domain.errors import AdmissionTimeout, QueueFull, RateLimited, RequestInvalid
 from motor.coordinator.flow_control.gate import AdmissionGate, AdmissionLease
-from motor.coordinator.flow_control.settings import FlowControlSettings, Oversized
+from motor.coordinator.flow_control.settings import FlowControlSettings, Oversized, TenantSettings
 from tests.unit.flow_control.fake_clock import FakeClock, run_ready_tasks
 
 
@@ -221,6 +221,58 @@ async def test_nobody_is_admitted_after_its_deadline_though_the_timer_is_late(de
     with pytest.raises(AdmissionTimeout):
         await late
     await holder
+
+
+async def test_an_arrival_and_a_correction_see_deadlines_that_the_timer_missed(desk: Desk) -> None:
+    holder, large = desk.start("a1", 60), desk.start("a2", 80)
+    await run_ready_tasks()
+    desk.clock.now += 31
+    async with desk.gate.admit("b", 0, 20, 0) as lease:
+        assert desk.counts == (2, 80, 0, 0)
+        late = desk.start("a3", 50)
+        await run_ready_tasks()
+        desk.clock.now += 31
+        desk.leases["a1"].correct(0, num_expected_tokens=0)
+        assert desk.counts == (2, 70, 0, 0)
+        assert lease.num_tokens == 20
+    for task in (large, late):
+        with pytest.raises(AdmissionTimeout):
+            await task
+    await desk.leave("a1")
+    await holder
+
+
+async def test_the_timer_goes_on_to_the_next_deadline_if_its_waiter_was_admitted(desk: Desk) -> None:
+    tasks = [desk.start("a1", 90), desk.start("a2", 20)]
+    await run_ready_tasks()
+    desk.clock.advance(10)
+    late = desk.start("a3", 90)
+    await run_ready_tasks()
+    desk.leases["a1"].correct(0, num_expected_tokens=0)  # 80: lets the second in, and the timer stays
+    await run_ready_tasks()
+    assert desk.counts == (2, 100, 1, 90)
+    desk.clock.advance(20)
+    assert [timer.when for timer in desk.clock.timers] == [1040.0]
+    desk.clock.advance(10)
+    with pytest.raises(AdmissionTimeout):
+        await late
+    for name in ("a1", "a2"):
+        await desk.leave(name)
+    await asyncio.gather(*tasks)
+
+
+async def test_an_arrival_that_lets_others_by_wakes_them() -> None:
+    desk = Desk(tenants={"a": TenantSettings(max_inflight_tokens=60)})
+    tasks = [desk.start("x1", 60), desk.start("a1", 50, priority=1), desk.start("b1", 10, priority=1)]
+    await run_ready_tasks()
+    assert set(desk.leases) == {"x1"}
+    tasks.append(desk.start("a2", 20))  # takes its tenant to where its large one does not stand in the way any more
+    await run_ready_tasks()
+    assert set(desk.leases) == {"x1", "a2", "b1"}
+    for name in ("x1", "a2", "a1", "b1"):
+        await desk.leave(name)
+    await asyncio.gather(*tasks)
+    assert desk.counts == NOTHING
 
 
 async def test_one_timer_serves_all_waiters(desk: Desk) -> None:

@@ -115,6 +115,14 @@ def test_the_larger_than_everything_runs_alone() -> None:
     assert budget.release(giant) == (small,)
 
 
+def test_alone_means_beside_nothing_even_if_that_counts_for_nothing() -> None:
+    budget = budget_of()
+    running = budget.offer(AdmissionRequest("b", 0, 0, 0), 10.0)
+    assert isinstance(running, Admitted)
+    giant = queued(budget, 500)
+    assert budget.release(running.ticket) == (giant,)
+
+
 def test_the_larger_than_its_tenant_runs_alone_in_it() -> None:
     budget = budget_of(tenants={"a": TenantSettings(max_inflight_tokens=10)})
     running, other = admitted(budget, 5), admitted(budget, 20, "b")
