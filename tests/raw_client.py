@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+_SEGMENT_BYTES = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
@@ -84,6 +86,8 @@ async def raw_client(url: str, receive_buffer_bytes: int | None = None) -> Async
     connection = socket.socket()
     if receive_buffer_bytes is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        # The server's kernel buffers a multiple of the segment size, which loopback makes large.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT_BYTES)
     connection.setblocking(False)
     await asyncio.get_running_loop().sock_connect(connection, (parts.hostname, parts.port))
     limit = receive_buffer_bytes or 2**20
