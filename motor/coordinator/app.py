@@ -30,7 +30,7 @@ from motor.coordinator.render.sidecar_facts import SidecarFactsFeed
 from motor.coordinator.render.streaming_response import SessionSettings
 from motor.coordinator.render.tokenization_service import TokenizationService
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
-from motor.coordinator.render.vocabulary import load_vocabulary
+from motor.coordinator.render.vocabulary import Vocabulary, load_vocabulary
 from motor.coordinator.router.connectors.nixl import NixlProfile
 from motor.coordinator.router.connectors.shared_storage import SharedStorageProfile
 from motor.coordinator.router.handoff import HandoffTopology
@@ -118,7 +118,8 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     scheduler = Scheduler(registry, ledger, BreakerBoard(BreakerRules(), time.monotonic))
     names = settings.model.served_model_name
     render_client = _render_client(settings, pool)
-    engines = TokenEngineClient(pool, timeouts)
+    vocabulary = load_vocabulary(settings.model.path)
+    engines = TokenEngineClient(pool, timeouts, vocabulary.eos_token_id)
     metaserver = None
     chain = None
     feeds: tuple[Feed, ...] = ()
@@ -130,6 +131,7 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
         chain = _token_chain(
             settings,
             render_client,
+            vocabulary,
             _rescheduler(settings, _topology(settings, scheduler, engines, metaserver, metrics), metrics),
             lambda: ChainFacts(
                 AnswerFacts(engine_facts.system_fingerprint, sidecar_facts.has_parser),
@@ -195,9 +197,12 @@ def _rescheduler(settings: Settings, topology: Topology, metrics: Metrics) -> Re
 
 
 def _token_chain(
-    settings: Settings, render_client: VllmRenderClient, rescheduler: Rescheduler, facts: Callable[[], ChainFacts]
+    settings: Settings,
+    render_client: VllmRenderClient,
+    vocabulary: Vocabulary,
+    rescheduler: Rescheduler,
+    facts: Callable[[], ChainFacts],
 ) -> TokenChain:
-    vocabulary = load_vocabulary(settings.model.path)
     return TokenChain(
         tokenization=TokenizationService(render_client, vocabulary.size),
         derenderer=render_client,

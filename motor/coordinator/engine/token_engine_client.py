@@ -66,11 +66,19 @@ class EngineTimeouts:
 
 
 class TokenEngineClient:
-    """Speaks token-only generate to any engine; holds no state of its own."""
+    """Speaks token-only generate to any engine; holds no state of its own.
 
-    def __init__(self, pool: HttpPool, timeouts: EngineTimeouts) -> None:
+    Args:
+        pool: The HTTP client.
+        timeouts: Limits of every call.
+        eos_token_id: The tokenizer's end-of-sequence id, if known. An engine without a tokenizer reports it as the
+            stop reason of every ordinary ending, where native vLLM reports none.
+    """
+
+    def __init__(self, pool: HttpPool, timeouts: EngineTimeouts, eos_token_id: int | None = None) -> None:
         self._pool = pool
         self._timeouts = timeouts
+        self._eos_token_id = eos_token_id
 
     async def generate(self, base_url: str, request: EngineRequest) -> GenerateResponse:
         """Return the complete answer.
@@ -93,9 +101,13 @@ class TokenEngineClient:
         if answer.status != 200:
             raise _status_error(answer.status, answer.body)
         try:
-            return _response_decoder.decode(answer.body)
+            response = _response_decoder.decode(answer.body)
         except msgspec.DecodeError as error:
             raise EngineBroken("the engine's answer is not a GenerateResponse") from error
+        for choice in response.choices:
+            if choice.stop_reason is not None and choice.stop_reason == self._eos_token_id:
+                choice.stop_reason = None
+        return response
 
     @asynccontextmanager
     async def stream(self, base_url: str, request: EngineRequest) -> AsyncIterator["EngineStream"]:
@@ -114,7 +126,7 @@ class TokenEngineClient:
             ) as http:
                 if http.status != 200:
                     raise _status_error(http.status, await http.read_all())
-                yield EngineStream(http, request.num_choices, self._timeouts)
+                yield EngineStream(http, request.num_choices, self._timeouts, self._eos_token_id)
         except TransportFault as fault:
             raise _engine_fault(fault) from fault
 
@@ -125,8 +137,11 @@ class EngineStream:
     Mutable: the events decoded but not yet taken, the unfinished choices.
     """
 
-    def __init__(self, http: HttpStream, num_choices: int, timeouts: EngineTimeouts) -> None:
+    def __init__(
+        self, http: HttpStream, num_choices: int, timeouts: EngineTimeouts, eos_token_id: int | None = None
+    ) -> None:
         self._http = http
+        self._eos_token_id = eos_token_id
         self._timeouts = timeouts
         self._unfinished = set(range(num_choices))
 
@@ -172,6 +187,8 @@ class EngineStream:
                 raise EngineBroken("the engine's stream has a choice that was not asked for or has finished")
             if choice.finish_reason is not None:
                 self._unfinished.discard(choice.index)
+                if choice.stop_reason == self._eos_token_id:
+                    choice.stop_reason = None
         return chunk
 
 

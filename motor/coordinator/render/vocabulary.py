@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 from motor.coordinator.telemetry.log import get_logger
 
 _log = get_logger(__name__)
+_Content = TypeVar("_Content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +19,12 @@ class Vocabulary:
     Attributes:
         size: Number of embedding rows: every legal id is less.
         marker_ids: Added tokens, all that a parser may take for a marker.
+        eos_token_id: The tokenizer's own end-of-sequence id.
     """
 
     size: int | None = None
     marker_ids: frozenset[int] | None = None
+    eos_token_id: int | None = None
 
 
 class _Config(msgspec.Struct):
@@ -30,10 +34,15 @@ class _Config(msgspec.Struct):
 
 class _AddedToken(msgspec.Struct):
     id: int
+    content: str = ""
 
 
 class _TokenizerFile(msgspec.Struct):
     added_tokens: list[_AddedToken] = []
+
+
+class _TokenizerConfig(msgspec.Struct):
+    eos_token: str | dict[str, Any] | None = None
 
 
 def load_vocabulary(path: Path | None) -> Vocabulary:
@@ -41,23 +50,30 @@ def load_vocabulary(path: Path | None) -> Vocabulary:
     if path is None:
         _log.info("vocabulary.unknown", reason="model.path is not set", effect="no batching, engines judge token ids")
         return Vocabulary()
-    return Vocabulary(_read_size(path / "config.json"), _read_markers(path / "tokenizer.json"))
+    added = _read(path / "tokenizer.json", _TokenizerFile)
+    if added is None:
+        return Vocabulary(_read_size(path / "config.json"))
+    config = _read(path / "tokenizer_config.json", _TokenizerConfig)
+    eos_token = config.eos_token if config is not None else None
+    eos_text = eos_token.get("content") if isinstance(eos_token, dict) else eos_token
+    return Vocabulary(
+        _read_size(path / "config.json"),
+        frozenset(token.id for token in added.added_tokens),
+        next((token.id for token in added.added_tokens if token.content == eos_text), None),
+    )
+
+
+def _read(file: Path, kind: type[_Content]) -> _Content | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError) as error:
+        _log.warning("vocabulary.unreadable", file=file.name, error_type=type(error).__name__)
+        return None
 
 
 def _read_size(file: Path) -> int | None:
-    try:
-        config = msgspec.json.decode(file.read_bytes(), type=_Config)
-    except (OSError, msgspec.DecodeError) as error:
-        _log.warning("vocabulary.unreadable", file=file.name, error_type=type(error).__name__)
+    config = _read(file, _Config)
+    if config is None:
         return None
     nested = (config.text_config or {}).get("vocab_size")
     return config.vocab_size if config.vocab_size is not None else nested if isinstance(nested, int) else None
-
-
-def _read_markers(file: Path) -> frozenset[int] | None:
-    try:
-        tokenizer = msgspec.json.decode(file.read_bytes(), type=_TokenizerFile)
-    except (OSError, msgspec.DecodeError) as error:
-        _log.warning("vocabulary.unreadable", file=file.name, error_type=type(error).__name__)
-        return None
-    return frozenset(token.id for token in tokenizer.added_tokens)
