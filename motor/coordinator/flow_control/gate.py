@@ -195,6 +195,9 @@ class AdmissionGate:
                 waiting.set_result(None)
 
     def _expire(self, now: float) -> None:
+        deadline = self._budget.next_deadline
+        if deadline is None or deadline > now:
+            return
         expiry = self._budget.expire(now)
         for ticket in expiry.expired:
             waiting = self._waiting.pop(ticket)

@@ -5,7 +5,7 @@ that frees tokens returns the tickets that it admitted; the caller tells their o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -182,7 +182,7 @@ class TokenBudget:
         num_expected = lease.num_expected_tokens if num_expected_tokens is None else num_expected_tokens
         if num_completion_tokens < 0 or num_expected < 0:
             raise ValueError("a count of tokens is negative")
-        corrected = replace(lease, num_completion_tokens=num_completion_tokens, num_expected_tokens=num_expected)
+        corrected = Lease(lease.request, num_expected, num_completion_tokens)
         self._leases[ticket] = corrected
         num_more = corrected.num_tokens - lease.num_tokens
         if not num_more:
@@ -209,16 +209,20 @@ class TokenBudget:
 
     def _next(self) -> Waiter | None:
         passed_over = set()
-        for waiter in self._queue.heads():
-            tenant, num_tokens = waiter.request.tenant, waiter.request.num_tokens
-            if tenant in passed_over:
-                continue
-            if not _fits(num_tokens, self._settings.tenant(tenant).max_inflight_tokens, self._tenant_usage(tenant)):
-                passed_over.add(tenant)
-                continue
-            in_use = _Usage(len(self._leases), self._in_use_tokens)
-            return waiter if _fits(num_tokens, self._settings.max_inflight_tokens, in_use) else None
-        return None
+
+        def is_eligible(waiter: Waiter) -> bool:
+            tenant = waiter.request.tenant
+            bound = self._settings.tenant(tenant).max_inflight_tokens
+            if tenant not in passed_over and _fits(waiter.request.num_tokens, bound, self._tenant_usage(tenant)):
+                return True
+            passed_over.add(tenant)
+            return False
+
+        waiter = self._queue.first(is_eligible)
+        in_use = _Usage(len(self._leases), self._in_use_tokens)
+        if waiter is None or not _fits(waiter.request.num_tokens, self._settings.max_inflight_tokens, in_use):
+            return None
+        return waiter
 
     def _tenant_usage(self, tenant: str) -> _Usage:
         return self._usage.get(tenant, _NOTHING)

@@ -8,14 +8,14 @@ has cost its tenant nothing.
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NewType
 
 Ticket = NewType("Ticket", int)
 """Names one request from its offer to its end; a later offer has a greater one."""
 
-MAX_IDLE_CLOCKS = 1024
-"""Clocks of tenants without a waiter that a priority remembers; see `_PriorityClass.grant`."""
+MAX_DEPARTED = 1024
+"""Clocks and turns of those who don't wait any more that a priority remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +62,71 @@ class _PriorityClass:
 
     Attributes:
         lines: Each tenant's waiters in order of arrival; a tenant without any has no line.
+        turns: A heap of (virtual start, ticket, tenant), one for the first of each line and some of the departed.
         clocks: When each tenant's next request starts, in virtual time; not below `now` if absent.
         now: Virtual time: the start of the latest grant.
     """
 
     lines: dict[str, OrderedDict[Ticket, Waiter]] = field(default_factory=dict)
+    turns: list[tuple[float, Ticket, str]] = field(default_factory=list)
     clocks: dict[str, float] = field(default_factory=dict)
     now: float = 0.0
 
-    def start_of(self, tenant: str) -> float:
+    def push(self, waiter: Waiter) -> None:
+        """Put a waiter at the end of its tenant's line."""
+        line = self.lines.setdefault(waiter.request.tenant, OrderedDict())
+        line[waiter.ticket] = waiter
+        if len(line) == 1:
+            self._add_turn(waiter)
+
+    def remove(self, waiter: Waiter) -> None:
+        """Take a waiter out of its tenant's line."""
+        line = self.lines[waiter.request.tenant]
+        was_first = next(iter(line)) == waiter.ticket
+        del line[waiter.ticket]
+        if not line:
+            del self.lines[waiter.request.tenant]
+        elif was_first:
+            self._add_turn(next(iter(line.values())))
+
+    def first(self, is_eligible: Callable[[Waiter], bool]) -> Waiter | None:
+        """Return the eligible first of a line with the earliest start, then of the earliest arrival."""
+        passed_over = []
+        found = None
+        while self.turns and found is None:
+            turn = self.turns[0]
+            line = self.lines.get(turn[2])
+            waiter = line.get(turn[1]) if line else None
+            if waiter is not None and is_eligible(waiter):
+                found = waiter
+                continue
+            heappop(self.turns)
+            if waiter is not None:
+                passed_over.append(turn)
+        for turn in passed_over:
+            heappush(self.turns, turn)
+        return found
+
+    def charge(self, waiter: Waiter, weight: float) -> None:
+        """Move virtual time to the waiter's start, and its tenant's clock past it."""
+        tenant = waiter.request.tenant
+        self.now = self._start_of(tenant)
+        self.clocks[tenant] = self.now + waiter.request.num_tokens / weight
+        if len(self.clocks) > len(self.lines) + MAX_DEPARTED:
+            # Tenant names may come from clients. Forgetting lets an idle tenant in one request early, no more.
+            self.clocks = {name: clock for name, clock in self.clocks.items() if name in self.lines}
+
+    def _start_of(self, tenant: str) -> float:
         """Return when the tenant's next request starts; time that it didn't use is not saved up."""
         return max(self.clocks.get(tenant, 0.0), self.now)
 
-    def heads(self) -> list[Waiter]:
-        """Return each tenant's first waiter, earliest start first, then earliest arrival."""
-        firsts = [next(iter(line.values())) for line in self.lines.values()]
-        return sorted(firsts, key=lambda waiter: (self.start_of(waiter.request.tenant), waiter.ticket))
-
-    def grant(self, waiter: Waiter, weight: float) -> None:
-        """Move virtual time to the waiter's start, and its tenant's clock past it."""
+    def _add_turn(self, waiter: Waiter) -> None:
         tenant = waiter.request.tenant
-        self.now = self.start_of(tenant)
-        self.clocks[tenant] = self.now + waiter.request.num_tokens / weight
-        if len(self.clocks) > len(self.lines) + MAX_IDLE_CLOCKS:
-            # Tenant names may come from clients. Forgetting lets an idle tenant in one request early, no more.
-            self.clocks = {name: clock for name, clock in self.clocks.items() if name in self.lines}
+        heappush(self.turns, (self._start_of(tenant), waiter.ticket, tenant))
+        if len(self.turns) > 2 * len(self.lines) + MAX_DEPARTED:
+            # The departed surface only where grants are made; a starved priority would collect them.
+            self.turns = [turn for turn in self.turns if turn[1] in self.lines.get(turn[2], ())]
+            heapify(self.turns)
 
 
 class WaitQueue:
@@ -119,19 +159,25 @@ class WaitQueue:
         """The earliest deadline of a waiter; `None` if nobody waits."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def heads(self) -> Iterator[Waiter]:
-        """Yield the first waiter of each tenant and priority, in the order in which they should be admitted.
+    def first(self, is_eligible: Callable[[Waiter], bool]) -> Waiter | None:
+        """Return whose turn it is.
 
-        The queue must not change meanwhile.
+        Args:
+            is_eligible: Judges the first waiter of a tenant in a priority, in the order of their turns.
+
+        Returns:
+            The first that is eligible; `None` if nobody is.
         """
         for priority in sorted(self._classes):
-            yield from self._classes[priority].heads()
+            waiter = self._classes[priority].first(is_eligible)
+            if waiter is not None:
+                return waiter
+        return None
 
     def push(self, waiter: Waiter) -> None:
         """Put a waiter at the end of its tenant's line."""
         request = waiter.request
-        priority_class = self._classes.setdefault(request.priority, _PriorityClass())
-        priority_class.lines.setdefault(request.tenant, OrderedDict())[waiter.ticket] = waiter
+        self._classes.setdefault(request.priority, _PriorityClass()).push(waiter)
         self._waiters[waiter.ticket] = waiter
         heappush(self._deadlines, (waiter.deadline, waiter.ticket))
         self._num_tokens += request.num_tokens
@@ -139,7 +185,7 @@ class WaitQueue:
     def grant(self, waiter: Waiter) -> None:
         """Take out a waiter whose turn has come, and charge its tenant's clock."""
         request = waiter.request
-        self._classes[request.priority].grant(waiter, self._weight_of(request.tenant))
+        self._classes[request.priority].charge(waiter, self._weight_of(request.tenant))
         self.remove(waiter.ticket)
 
     def remove(self, ticket: Ticket) -> None:
@@ -150,10 +196,7 @@ class WaitQueue:
         request = waiter.request
         self._num_tokens -= request.num_tokens
         priority_class = self._classes[request.priority]
-        line = priority_class.lines[request.tenant]
-        del line[ticket]
-        if not line:
-            del priority_class.lines[request.tenant]
+        priority_class.remove(waiter)
         if not priority_class.lines:
             # With nobody waiting there is nothing to be fair about; who used an idle deployment owes for nothing.
             del self._classes[request.priority]

@@ -1,57 +1,14 @@
 """The gate with real tasks and a clock that the test moves."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from motor.coordinator.domain.errors import AdmissionTimeout, QueueFull, RateLimited, RequestInvalid
-from motor.coordinator.flow_control.gate import AdmissionGate, AdmissionLease
+from motor.coordinator.flow_control.gate import AdmissionGate
 from motor.coordinator.flow_control.settings import FlowControlSettings, Oversized, TenantSettings
-from tests.unit.flow_control.fake_clock import FakeClock, run_ready_tasks
-
-
-class Desk:
-    """A gate for 100 tokens, and clients that hold their lease until told to leave."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.clock = FakeClock()
-        self.gate = AdmissionGate(FlowControlSettings(**{"max_inflight_tokens": 100, **settings}), self.clock)
-        self.leases: dict[str, AdmissionLease] = {}
-        self.exits: dict[str, asyncio.Event] = {}
-
-    def start(self, name: str, num_tokens: int = 100, priority: int = 0) -> asyncio.Task[None]:
-        """Start a client of tenant `name[0]` that asks for `num_tokens`, 10 of them for output."""
-        self.exits[name] = asyncio.Event()
-        return asyncio.create_task(self._client(name, num_tokens, priority))
-
-    async def leave(self, name: str) -> None:
-        self.exits[name].set()
-        await run_ready_tasks()
-
-    @property
-    def counts(self) -> tuple[int, int, int, int]:
-        """Leases, their tokens, waiters, their tokens."""
-        gate = self.gate
-        return (gate.num_leases, gate.in_use_tokens, gate.num_waiting, gate.num_waiting_tokens)
-
-    async def _client(self, name: str, num_tokens: int, priority: int) -> None:
-        async with self.gate.admit(name[0], priority, num_tokens - 10, 10) as lease:
-            self.leases[name] = lease
-            await self.exits[name].wait()
-
-
-NOTHING = (0, 0, 0, 0)
-
-
-@pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    """A desk at which nothing may be left at the end."""
-    desk = Desk()
-    yield desk
-    assert desk.counts == NOTHING
-    assert desk.clock.timers == []
+from tests.unit.flow_control.desk import NOTHING, Desk
+from tests.unit.flow_control.fake_clock import run_ready_tasks
 
 
 async def test_a_lease_is_held_for_the_block(desk: Desk) -> None:
@@ -108,89 +65,6 @@ async def test_a_smaller_estimate_wakes(desk: Desk) -> None:
     await desk.leave("a1")
     await desk.leave("a2")
     await asyncio.gather(*tasks)
-
-
-async def test_cancelled_before_its_first_step(desk: Desk) -> None:
-    task = desk.start("a1")
-    task.cancel()
-    await run_ready_tasks()
-    assert task.cancelled()
-    assert desk.counts == NOTHING
-
-
-async def test_cancelled_while_it_waits(desk: Desk) -> None:
-    holder, large, small = desk.start("a1", 60), desk.start("a2", 80), desk.start("a3", 40)
-    await run_ready_tasks()
-    assert desk.counts == (1, 60, 2, 120)
-    large.cancel()
-    await run_ready_tasks()
-    assert large.cancelled()
-    assert desk.counts == (2, 100, 0, 0)  # the large one stood in the way of the small one
-    await desk.leave("a1")
-    await desk.leave("a3")
-    await asyncio.gather(holder, small)
-
-
-async def test_cancelled_after_it_was_admitted_but_before_it_knew(desk: Desk) -> None:
-    async with desk.gate.admit("a", 0, 100, 0):
-        unlucky, heir = desk.start("a2"), desk.start("a3")
-        await run_ready_tasks()
-    assert desk.counts == (1, 100, 1, 100)  # the lease is the unlucky one's
-    unlucky.cancel()
-    await run_ready_tasks()
-    assert unlucky.cancelled()
-    assert set(desk.leases) == {"a3"}
-    await desk.leave("a3")
-    await heir
-
-
-async def test_admitted_after_it_was_cancelled_but_before_it_left(desk: Desk) -> None:
-    async with desk.gate.admit("a", 0, 100, 0):
-        unlucky, heir = desk.start("a2"), desk.start("a3")
-        await run_ready_tasks()
-        unlucky.cancel()
-    assert desk.counts == (1, 100, 1, 100)
-    await run_ready_tasks()
-    assert unlucky.cancelled()
-    assert set(desk.leases) == {"a3"}
-    await desk.leave("a3")
-    await heir
-
-
-async def test_cancelled_after_its_deadline_but_before_it_knew(desk: Desk) -> None:
-    holder, late = desk.start("a1"), desk.start("a2")
-    await run_ready_tasks()
-    desk.clock.advance(30)
-    late.cancel()
-    await run_ready_tasks()
-    assert late.cancelled()
-    assert desk.counts == (1, 100, 0, 0)
-    await desk.leave("a1")
-    await holder
-
-
-async def test_its_deadline_after_it_was_cancelled_but_before_it_left(desk: Desk) -> None:
-    holder, late = desk.start("a1"), desk.start("a2")
-    await run_ready_tasks()
-    late.cancel()
-    desk.clock.advance(30)
-    await run_ready_tasks()
-    assert late.cancelled()
-    await desk.leave("a1")
-    await holder
-
-
-async def test_cancelled_in_the_block(desk: Desk) -> None:
-    holder, heir = desk.start("a1"), desk.start("a2")
-    await run_ready_tasks()
-    desk.leases["a1"].correct(500)
-    holder.cancel()
-    await run_ready_tasks()
-    assert holder.cancelled()
-    assert desk.counts == (1, 100, 0, 0)
-    heir.cancel()
-    await run_ready_tasks()
-    assert heir.cancelled()
 
 
 async def test_a_deadline_is_a_503_and_makes_way(desk: Desk) -> None:
@@ -334,33 +208,6 @@ async def test_a_rate_is_charged_what_was_used_and_not_what_was_expected() -> No
         pass
     with pytest.raises(RateLimited):
         await desk.start("a1", 10)
-
-
-async def test_whoever_was_not_served_has_used_nothing_of_its_rate() -> None:
-    # Time passes only as far as a deadline, so that next to nothing flows back into the bucket.
-    desk = Desk(max_queue_requests=2, requests_per_minute=3, queue_timeout_seconds=1e-6)
-    async with desk.gate.admit("b", 0, 100, 0):
-        late, unlucky = desk.start("a1"), desk.start("a2")
-        await run_ready_tasks()
-        with pytest.raises(QueueFull):
-            await desk.start("a3")
-        unlucky.cancel()
-        await run_ready_tasks()
-        desk.clock.advance(1e-6)
-        with pytest.raises(AdmissionTimeout):
-            await late
-        unaware = desk.start("a4")
-        await run_ready_tasks()
-    assert desk.counts == (1, 100, 0, 0)
-    unaware.cancel()
-    await run_ready_tasks()
-    for _ in range(3):
-        async with desk.gate.admit("a", 0, 1, 0):
-            pass
-    with pytest.raises(RateLimited) as caught:
-        await desk.start("a5")
-    assert caught.value.retry_after_seconds == 20
-    assert desk.counts == NOTHING
 
 
 async def test_the_oversized_is_the_clients_mistake_where_so_set() -> None:

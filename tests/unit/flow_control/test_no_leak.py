@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from motor.coordinator.domain.errors import MotorError
@@ -26,7 +26,7 @@ LIMITS = (None, 40, 100, 150)
 UNKNOWN = Ticket(-1)
 
 # A schedule is bytes, four a step, and an example is many schedules, because both are quick to draw and shrink well.
-schedules = st.lists(st.binary(min_size=60, max_size=160), min_size=NUM_IN_EXAMPLE, max_size=NUM_IN_EXAMPLE)
+schedules = st.lists(st.binary(min_size=60, max_size=200), min_size=NUM_IN_EXAMPLE, max_size=NUM_IN_EXAMPLE)
 
 
 def steps_of(schedule: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -163,9 +163,12 @@ class CoreSchedule:
 
 
 def examples(num_schedules: int) -> settings:
-    slow = [HealthCheck.too_slow]
     return settings(
-        max_examples=num_schedules // NUM_IN_EXAMPLE, deadline=None, suppress_health_check=slow, database=None
+        max_examples=num_schedules // NUM_IN_EXAMPLE,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],  # explaining a failure traces every line of every run, which is slow
+        suppress_health_check=[HealthCheck.too_slow],
     )
 
 

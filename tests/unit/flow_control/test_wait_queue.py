@@ -2,7 +2,7 @@
 
 import pytest
 
-from motor.coordinator.flow_control.wait_queue import MAX_IDLE_CLOCKS, AdmissionRequest, Ticket, Waiter, WaitQueue
+from motor.coordinator.flow_control.wait_queue import MAX_DEPARTED, AdmissionRequest, Ticket, Waiter, WaitQueue
 
 
 class Line:
@@ -21,7 +21,8 @@ class Line:
     def grant(self, count: int) -> list[str]:
         granted = []
         for _ in range(count):
-            waiter = next(self.queue.heads())
+            waiter = self.queue.first(lambda _: True)
+            assert waiter is not None
             self.queue.grant(waiter)
             granted.append(self.names[waiter.ticket])
         return granted
@@ -119,14 +120,36 @@ def test_the_overdue_leave_from_anywhere_in_the_queue() -> None:
     assert list(line.queue.overdue(1e9)) == []
 
 
+def test_whoever_is_passed_over_keeps_its_turn() -> None:
+    line = Line()
+    for name in ("a1", "b1", "c1"):
+        line.push(name, 10)
+    found = line.queue.first(lambda waiter: waiter.request.tenant == "c")
+    assert found is not None
+    assert line.names[found.ticket] == "c1"
+    assert line.queue.first(lambda _: False) is None
+    assert line.grant(3) == ["a1", "b1", "c1"]
+
+
 def test_names_that_never_come_back_are_forgotten() -> None:
-    queue = WaitQueue(lambda _: 1.0)
-    queue.push(Waiter(Ticket(0), AdmissionRequest("last", 0, 1, 0), 10.0))  # keeps the priority in use
-    for number in range(1, 3 * MAX_IDLE_CLOCKS):
-        queue.push(Waiter(Ticket(number), AdmissionRequest(f"tenant-{number}", 0, 1, 0), 10.0))
-        [newest] = [waiter for waiter in queue.heads() if waiter.ticket == number]
-        queue.grant(newest)
-        assert len(queue._classes[0].clocks) <= MAX_IDLE_CLOCKS + 2
+    line = Line()
+    line.push("z", 1)  # keeps the priority in use
+    for number in range(3 * MAX_DEPARTED):
+        line.push(chr(0x4E00 + number), 1)
+        newest = line.queue.first(lambda waiter: waiter.request.tenant != "z")
+        assert newest is not None
+        line.queue.grant(newest)
+        assert len(line.queue._classes[0].clocks) <= MAX_DEPARTED + 2
+    assert line.grant(1) == ["z"]
+
+
+def test_a_starved_priority_does_not_collect_those_who_gave_up() -> None:
+    line = Line()
+    line.push("z", 1)
+    for number in range(3 * MAX_DEPARTED):
+        line.queue.remove(line.push(chr(0x4E00 + number), 1))
+        assert len(line.queue._classes[0].turns) <= MAX_DEPARTED + 5
+    assert line.grant(1) == ["z"]
 
 
 @pytest.mark.parametrize("counts", [(-1, 5), (5, -1)])
