@@ -16,6 +16,7 @@ help: ## list the commands
 demo: $(STAMP) ## a streamed answer through real vLLM (MODEL=tiny: 2 MB model, SIM=1: no vLLM, KEEP=1: leave it running)
 	@scripts/demo.sh
 
+test: ENGINE_PARTS := --with-nixl
 test: $(STAMP) engine ## everything: lint, types, contracts, unit, scenario, system and real-vLLM tests
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/pytest tests
@@ -35,7 +36,7 @@ bench: $(STAMP) engine ## benchmarks (ONLY=group[,group]); figures in build/benc
 	$(BIN)/python -m bench.run $(if $(ONLY),--only $(ONLY))
 
 engine: ## the engines' own environment (vLLM for CPU), about 3 minutes and 2.5 GB the first time
-	@scripts/install-engine.sh $(ENGINE_VENV) $(ENGINE_VERSION)
+	@scripts/install-engine.sh $(ENGINE_PARTS) $(ENGINE_VENV) $(ENGINE_VERSION)
 
 format: $(STAMP) ## format the code
 	$(BIN)/ruff format .

@@ -17,6 +17,8 @@ Standard output, events:
 End of input: every forked process gets SIGTERM and this process ends; the same signal reaches them when it dies
 in any other way. Each forked process leads its own session.
 
+With MOTOR_NIXL_PROGRESS_THREAD=0 in its environment a forked process makes NIXL agents without a progress thread.
+
 Only for the CPU build on Linux: a process that holds an accelerator's context can't be forked.
 """
 
@@ -59,6 +61,7 @@ IMPORTED_MODULES = (
     "vllm.v1.worker.cpu_worker",
 )
 PR_SET_PDEATHSIG = 1
+NIXL_PROGRESS_THREAD = "MOTOR_NIXL_PROGRESS_THREAD"
 
 
 class UnsupportedError(Exception):
@@ -102,6 +105,27 @@ def _let_engines_be_forked(platform: Any) -> None:
     platform.check_and_update_config = classmethod(check_and_update_config)
 
 
+def _stop_nixl_from_spinning() -> None:
+    """Make NIXL agents without a progress thread, in a process that was told so.
+
+    The thread spins a whole core, idle or not, and vLLM has no option against it. Without it transfers make progress
+    when vLLM asks for them, in each step of the engine.
+    """
+    if os.environ.get(NIXL_PROGRESS_THREAD) != "0":
+        return
+    try:
+        configuration: Any = importlib.import_module("nixl._api").nixl_agent_config
+    except ImportError as error:  # a server that needs NIXL says so itself
+        print(f"{NIXL_PROGRESS_THREAD} has no effect: {error}", file=sys.stderr)  # noqa: T201 - the log of this process
+        return
+    original = configuration.__init__
+
+    def configured(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **({} if arguments else {"enable_prog_thread": False}) | options)
+
+    configuration.__init__ = configured
+
+
 def run_forked(command: dict[str, Any], private_descriptors: list[int]) -> None:
     """Be the command's process; never returns."""
     exit_code = 1
@@ -117,6 +141,7 @@ def run_forked(command: dict[str, Any], private_descriptors: list[int]) -> None:
         for descriptor in (log, nothing, *private_descriptors):
             os.close(descriptor)
         os.environ.update(command["environment"])
+        _stop_nixl_from_spinning()
         sys.argv = ["vllm", *command["arguments"]]
         importlib.import_module("vllm.entrypoints.cli.main").main()
         exit_code = 0

@@ -9,7 +9,7 @@ import pytest
 from motor.launch.engine_environment import EngineEnvironmentError
 
 if TYPE_CHECKING:
-    from tests.real.stack import RealStack
+    from tests.real.stack import PrefillDecode, RealStack, SpareEngine
 
 HERE = Path(__file__).parent
 
@@ -31,3 +31,15 @@ def real_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator["RealStack"
             yield stack
     except EngineEnvironmentError as error:
         pytest.fail(f"real vLLM is missing: {error}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def pd_stack(real_stack: "RealStack") -> "PrefillDecode":
+    """A prefill and a decode engine with NIXL, started when the first test asks for them."""
+    return real_stack.pair()
+
+
+@pytest.fixture
+def spare_engine(real_stack: "RealStack") -> "SpareEngine":
+    """An engine like `real_stack.engine` that the test may kill."""
+    return real_stack.spare()

@@ -1,22 +1,22 @@
-"""The Render sidecar and two engines, real vLLM processes on loopback, for one test session."""
+"""The Render sidecar and engines, real vLLM processes on loopback, for one test session."""
 
 import asyncio
+import itertools
+import json
 import os
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
 from motor.launch.child_spec import ChildSpec
-from motor.launch.child_state import NO_RESTART, ChildRecord
 from motor.launch.engine_environment import EngineEnvironment, find_engine_environment
-from motor.launch.fork_server import ForkServer
 from motor.launch.ports import free_ports
-from motor.launch.supervisor import supervision
 from motor.launch.vllm_commands import ModelOptions, engine_arguments, render_arguments, vllm_environment, vllm_program
+from tests.real.processes import Processes, processes
 
 MODEL = Path(__file__).parents[2] / "models" / "tiny-qwen3"
 OPTIONS = ModelOptions(
@@ -30,25 +30,31 @@ OPTIONS = ModelOptions(
     block_size=32,
 )
 IDLE_DEADLINE_SECONDS = 15.0
-
-
-@dataclass
-class DeathLog:
-    """Remembers how children died; mutable: `lines`."""
-
-    lines: list[str] = field(default_factory=list)
-
-    def changed(self, record: ChildRecord) -> None:
-        """Nothing to remember."""
-
-    def died(self, record: ChildRecord, reason: str, log_end: list[str]) -> None:
-        """Remember the end of the child's log."""
-        self.lines += [f"{record.name}: {reason}", *(f"  {line}" for line in log_end)]
+NIXL_ENVIRONMENT = {
+    "UCX_NET_DEVICES": "lo",
+    "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+    "MOTOR_NIXL_PROGRESS_THREAD": "0",  # it spins: two idle engines would take two cores
+}
 
 
 @dataclass(frozen=True)
+class PrefillDecode:
+    """URLs of two engines that hand KV blocks over by NIXL."""
+
+    prefill: str
+    decode: str
+
+
+@dataclass(frozen=True)
+class SpareEngine:
+    """An engine that may be killed; the next one to ask gets another."""
+
+    url: str
+    kill: Callable[[], None]
+
+
 class RealStack:
-    """URLs of the running processes.
+    """The running processes; mutable: `_pair`, `_spare`.
 
     Attributes:
         render: The sidecar, with the hermes and qwen3 parsers.
@@ -56,11 +62,77 @@ class RealStack:
         tokens_engine: An engine without tokenizer, `--tokens-only`.
     """
 
-    render: str
-    engine: str
-    tokens_engine: str
-    model_name: str = OPTIONS.served_model_name
-    model_path: Path = MODEL
+    model_name = OPTIONS.served_model_name
+    model_path = MODEL
+
+    def __init__(self, children: Processes, environment: EngineEnvironment) -> None:
+        self._children = children
+        self._environment = environment
+        self._numbers = itertools.count(1)
+        self._pair: PrefillDecode | None = None
+        self._spare: ChildSpec | None = None
+        (port,) = free_ports(1)
+        specs = (
+            self._spec("render", port, render_arguments(OPTIONS, port, 2)),
+            self._engine("engine"),
+            self._engine("tokens-engine", tokens_only=True),
+        )
+        children.start_all(specs)
+        self.render, self.engine, self.tokens_engine = (spec.url for spec in specs)
+
+    def pair(self) -> PrefillDecode:
+        """Return a prefill and a decode engine; the first call starts them.
+
+        Raises:
+            RuntimeError: They don't start, because NIXL is missing, say.
+        """
+        if self._pair is None:
+            specs = (self._nixl_engine("prefill", "kv_producer"), self._nixl_engine("decode", "kv_consumer"))
+            self._children.start_all(specs)
+            self._pair = PrefillDecode(*(spec.url for spec in specs))
+        return self._pair
+
+    def spare(self) -> SpareEngine:
+        """Return an engine like `engine` that may be killed; it is started if there is none, or no longer."""
+        spec = self._spare
+        if spec is None or not self._children.is_ready(spec.name):
+            self._spare = spec = self._engine(f"spare-{next(self._numbers)}")
+            self._children.start_all([spec])
+        name = spec.name
+        return SpareEngine(spec.url, lambda: self._children.kill(name))
+
+    def _nixl_engine(self, name: str, role: str) -> ChildSpec:
+        transfer = {"kv_connector": "NixlConnector", "kv_role": role, "kv_buffer_device": "cpu"}
+        (side_port,) = free_ports(1)
+        side = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(side_port)}
+        extra = ("--kv-transfer-config", json.dumps(transfer))
+        return self._engine(name, extra=extra, environment=NIXL_ENVIRONMENT | side)
+
+    def _engine(
+        self,
+        name: str,
+        *,
+        tokens_only: bool = False,
+        extra: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> ChildSpec:
+        (port,) = free_ports(1)
+        arguments = engine_arguments(self._environment, OPTIONS, port, tokens_only=tokens_only, extra=extra)
+        return self._spec(name, port, arguments, environment or {})
+
+    def _spec(
+        self, name: str, port: int, arguments: tuple[str, ...], environment: dict[str, str] | None = None
+    ) -> ChildSpec:
+        return ChildSpec(
+            name=name,
+            program=vllm_program(self._environment),
+            arguments=arguments,
+            log_path=self._children.log_directory / f"{name}.log",
+            url=f"http://127.0.0.1:{port}",
+            ready_paths=("/health", "/v1/models"),
+            environment=environment or {},
+            ready_timeout_seconds=120.0,
+        )
 
     async def metric(self, url: str, name: str, **labels: str) -> float:
         """Return the sum of an engine's samples of `name` (without `vllm:`) that carry the labels."""
@@ -78,102 +150,40 @@ class RealStack:
         return sum(samples)
 
     async def wait_until_idle(self, url: str, deadline_seconds: float = IDLE_DEADLINE_SECONDS) -> None:
-        """Return when the engine runs and queues no request.
+        """Return when the engine runs and queues no request and holds no KV block for one.
 
         Raises:
             AssertionError: It still does at the deadline.
         """
+        held: dict[str, float] = {}
         try:
             async with asyncio.timeout(deadline_seconds):
                 while True:
-                    running = await self.metric(url, "num_requests_running")
-                    waiting = await self.metric(url, "num_requests_waiting")
-                    if not running and not waiting:
+                    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+                        held[name] = await self.metric(url, name)
+                    if not any(held.values()):
                         return
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
-            raise AssertionError(f"{url} is not idle: {running=:.0f} {waiting=:.0f}") from error
+            raise AssertionError(f"{url} is not idle: {held}") from error
+
+    async def native(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer that `engine` itself gives to a request that isn't streamed."""
+        async with aiohttp.ClientSession() as session, session.post(self.engine + path, json=body) as answer:
+            answered: dict[str, Any] = await answer.json()
+            assert answer.status == 200, answered
+            return answered
 
 
 @contextmanager
 def running_stack(log_directory: Path) -> Iterator[RealStack]:
-    """Start everything, yield the URLs, stop everything.
-
-    The processes are supervised by a thread with its own event loop, because tests have one loop each.
+    """Start the sidecar and two engines, yield them, stop everything.
 
     Raises:
         EngineEnvironmentError: There is no engine environment.
         RuntimeError: A process ended before it was ready.
     """
-    thread = _StackThread(find_engine_environment(), log_directory)
-    thread.start()
-    try:
-        yield thread.wait_ready()
-    finally:
-        thread.stop()
-
-
-class _StackThread(threading.Thread):
-    def __init__(self, environment: EngineEnvironment, log_directory: Path) -> None:
-        super().__init__(name="real-stack")
-        self._environment = environment
-        self._log_directory = log_directory
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-        self._settled = threading.Event()
-        self._stack: RealStack | None = None
-        self._failure = "the supervising thread ended"
-
-    def run(self) -> None:
-        try:
-            asyncio.run(self._supervise())
-        finally:
-            self._settled.set()
-
-    async def _supervise(self) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        environment = vllm_environment(self._environment, OPTIONS, num_threads=1, own=os.environ)
-        fork_server = ForkServer(self._environment.python, self._log_directory / "fork-server.log", environment)
-        deaths = DeathLog()
-        specs = self._specs()
-        try:
-            async with supervision(deaths, NO_RESTART) as supervisor:
-                if await supervisor.start(specs, fork_server):
-                    self._failure = "\n".join(deaths.lines)
-                    return
-                self._stack = RealStack(*(spec.url for spec in specs))
-                self._settled.set()
-                await self._stopping.wait()
-        finally:
-            await fork_server.close()
-
-    def _specs(self) -> list[ChildSpec]:
-        render, engine, tokens = free_ports(3)
-        arguments = {
-            "render": (render, render_arguments(OPTIONS, render, 2)),
-            "engine": (engine, engine_arguments(self._environment, OPTIONS, engine)),
-            "tokens-engine": (tokens, engine_arguments(self._environment, OPTIONS, tokens, tokens_only=True)),
-        }
-        return [
-            ChildSpec(
-                name=name,
-                program=vllm_program(self._environment),
-                arguments=told,
-                log_path=self._log_directory / f"{name}.log",
-                url=f"http://127.0.0.1:{port}",
-                ready_paths=("/health", "/v1/models"),
-                ready_timeout_seconds=120.0,
-            )
-            for name, (port, told) in arguments.items()
-        ]
-
-    def wait_ready(self) -> RealStack:
-        self._settled.wait()
-        if self._stack is None:
-            raise RuntimeError(f"the real stack did not start\n{self._failure}")
-        return self._stack
-
-    def stop(self) -> None:
-        if self._loop is not None and self._stopping is not None and self.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        self.join()
+    environment = find_engine_environment()
+    variables = vllm_environment(environment, OPTIONS, num_threads=1, own=os.environ)
+    with processes(environment.python, variables, log_directory) as children:
+        yield RealStack(children, environment)
