@@ -105,10 +105,12 @@ def _sampling(
     keeps_special: bool,
 ) -> dict[str, Any]:
     limit = _max_tokens(settings, num_prompt, wanted, param)
-    n, temperature = body.get("n") or 1, body.get("temperature")
+    n, temperature = 1 if body.get("n") is None else body["n"], body.get("temperature")
     temperature = 1.0 if temperature is None else temperature
     if not isinstance(n, int) or isinstance(temperature, (str, bool)) or not isinstance(temperature, int | float):
         raise schema_error("body.n" if not isinstance(n, int) else "body.temperature", "Input should be a valid number")
+    if n < 1:
+        raise RequestRejected(f"n must be at least 1, got {n}.", param="n")
     if temperature < 0:
         raise RequestRejected(f"temperature must be non-negative, got {temperature}.", param="temperature")
     if n > 1 and temperature == 0:
