@@ -170,7 +170,7 @@ async def deployment(
             options = {"served_model_name": "tiny", "max_model_len": 2048, **(render or {})}
             sidecar = await stack.enter_async_context(RenderSimulator(model=model, **options))
         values = _settings(engines, sidecar, roles, settings)
-        running = await stack.enter_async_context(_running(values))
+        running = await stack.enter_async_context(running_coordinator(values))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         url, management_url, built = running
         yield Deployment(url, management_url, engines, sidecar, built, http)
@@ -190,7 +190,7 @@ def _settings(
             {"id": f"e{number}", "role": role, "url": engine.url}
             for number, (engine, role) in enumerate(zip(engines, kinds, strict=True))
         ],
-        "api": {"shutdown_grace_seconds": 0},
+        "api": {"shutdown_grace_seconds": 1},
     }
     for name, section in extra.items():
         values[name] = {**values[name], **section} if isinstance(section, dict) and name in values else section
@@ -198,7 +198,8 @@ def _settings(
 
 
 @asynccontextmanager
-async def _running(settings: Settings) -> AsyncIterator[tuple[str, str, app.Coordinator]]:
+async def running_coordinator(settings: Settings) -> AsyncIterator[tuple[str, str, app.Coordinator]]:
+    """Run a Coordinator, and yield its public and its management URL and what it is made of."""
     async with app.coordinator(settings) as built:
         with ExitStack() as stack:
             listeners = [stack.enter_context(listen("127.0.0.1", 0)) for _ in built.applications]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
@@ -166,13 +165,6 @@ class RealStack:
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
             raise AssertionError(f"{url} is not idle: {held}") from error
-
-    async def native(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer that `engine` itself gives to a request that isn't streamed."""
-        async with aiohttp.ClientSession() as session, session.post(self.engine + path, json=body) as answer:
-            answered: dict[str, Any] = await answer.json()
-            assert answer.status == 200, answered
-            return answered
 
 
 @contextmanager
