@@ -56,9 +56,9 @@ class Scheduler:
         finally:
             reservation.close()
 
-    def has_usable(self, role: Role, excluded_instances: frozenset[str] = frozenset()) -> bool:
-        """Whether `reserve` would find an instance."""
-        return bool(self._candidates(role, excluded_instances))
+    def has_usable(self, role: Role) -> bool:
+        """Whether any instance of a role is not known to fail."""
+        return any(self._breakers.allows(instance.id) for instance in self._registry.with_role(role))
 
     def choose(self, roles: Sequence[Role], excluded_instances: frozenset[str] = frozenset()) -> Instance:
         """Return the next instance; raises as `reserve`."""
@@ -71,6 +71,11 @@ class Scheduler:
         raise NoInstanceAvailable(f"no {' or '.join(roles)} instance is available")
 
     def _candidates(self, role: Role, excluded_instances: frozenset[str]) -> list[Instance]:
-        """Return the usable instances, those that failed this request only where there are no others."""
-        usable = [one for one in self._registry.with_role(role) if self._breakers.allows(one.id)]
-        return [one for one in usable if one.id not in excluded_instances] or usable
+        """Return the best instances there are: working ones that have not failed this request, then working ones.
+
+        Where every breaker is open, all are tried again: retries are bounded anyway, and a deployment that refuses
+        everything because each engine has failed a few times would be down for longer than its engines.
+        """
+        instances = self._registry.with_role(role)
+        working = [one for one in instances if self._breakers.allows(one.id)] or list(instances)
+        return [one for one in working if one.id not in excluded_instances] or working
