@@ -14,18 +14,20 @@ from motor.coordinator.api.application import ModelCard, management_application,
 from motor.coordinator.api.endpoints import Edge, EdgeLimits
 from motor.coordinator.api.metaserver import metaserver_application
 from motor.coordinator.api.server import Application, ServerLimits, listen, run_applications
-from motor.coordinator.config import Settings
+from motor.coordinator.config import FlowControlSection, Settings
 from motor.coordinator.domain.instance import Instance, Role
 from motor.coordinator.engine.openai_engine_client import OpenAiEngineClient
 from motor.coordinator.engine.token_engine_client import EngineTimeouts, TokenEngineClient
+from motor.coordinator.flow_control.admission import Admission
+from motor.coordinator.flow_control.gate import AdmissionGate
+from motor.coordinator.flow_control.settings import FlowControlSettings, Oversized, TenantSettings
 from motor.coordinator.instances.breaker_board import BreakerBoard
 from motor.coordinator.instances.circuit_breaker import BreakerRules
 from motor.coordinator.instances.engine_facts import EngineFactsFeed
 from motor.coordinator.instances.readiness import ReadinessProbe
 from motor.coordinator.instances.registry import InstanceRegistry
-from motor.coordinator.pipeline import ChainFacts, Pipeline, TokenChain
-from motor.coordinator.render.answer_facts import AnswerFacts
-from motor.coordinator.render.chain_choice import PeerVersions
+from motor.coordinator.pipeline import Pipeline, TokenChain
+from motor.coordinator.render.peer_facts import PeerFactsFeed
 from motor.coordinator.render.sidecar_facts import SidecarFactsFeed
 from motor.coordinator.render.streaming_response import SessionSettings
 from motor.coordinator.render.tokenization_service import TokenizationService
@@ -51,10 +53,13 @@ from motor.coordinator.transport.http_pool import HttpPool
 _log = get_logger(__name__)
 
 
-FEED_SECONDS = 10.0
-"""How often peers are asked for their versions."""
+FEED_SECONDS = 5.0
+"""How often peers are asked what they can do. No vLLM starts faster: one that is replaced is missed at least once."""
+RECHECK_SECONDS = 0.5
+"""How often while any of them is missed, so that another version is known as soon as it serves."""
 
-Feed = Callable[[], Awaitable[None]]
+Feed = Callable[[], Awaitable[bool]]
+"""Asks peers; tells whether all of them answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class Coordinator:
     ledger: LoadLedger
     pool: HttpPool
     render_client: VllmRenderClient | None
+    gate: AdmissionGate
     metaserver: Metaserver | None = None
 
     def leftovers(self) -> dict[str, int]:
@@ -75,6 +81,9 @@ class Coordinator:
             "reservations": self.ledger.num_reservations,
             "peer_requests": self.pool.num_open,
             "render_calls": self.render_client.num_outstanding if self.render_client is not None else 0,
+            "leases": self.gate.num_leases,
+            "leased_tokens": self.gate.in_use_tokens,
+            "waiting": self.gate.num_waiting,
             "requests_in_flight": self.metrics.num_requests_in_flight,
             "expected_calls": self.metaserver.num_expected if self.metaserver is not None else 0,
         }
@@ -101,8 +110,8 @@ async def coordinator(settings: Settings) -> AsyncIterator[Coordinator]:
 
 async def _repeat(feed: Feed) -> None:
     while True:
-        await feed()
-        await asyncio.sleep(FEED_SECONDS)
+        have_all_answered = await feed()
+        await asyncio.sleep(FEED_SECONDS if have_all_answered else RECHECK_SECONDS)
 
 
 def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
@@ -124,22 +133,29 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     chain = None
     feeds: tuple[Feed, ...] = ()
     if render_client is not None:
-        engine_facts = EngineFactsFeed(registry, pool, names[0])
-        sidecar_facts = SidecarFactsFeed(render_client, names[0])
-        feeds = (engine_facts.refresh, sidecar_facts.refresh)
+        facts = PeerFactsFeed(SidecarFactsFeed(render_client, names[0]), EngineFactsFeed(registry, pool, names[0]))
+        feeds = (facts.refresh,)
         metaserver = _metaserver(settings, scheduler, engines)
         chain = _token_chain(
             settings,
             render_client,
             vocabulary,
             _rescheduler(settings, _topology(settings, scheduler, engines, metaserver, metrics), metrics),
-            lambda: ChainFacts(
-                AnswerFacts(engine_facts.system_fingerprint, sidecar_facts.has_parser),
-                PeerVersions(sidecar_facts.version, engine_facts.oldest_version),
-            ),
+            facts,
         )
-    pipeline = Pipeline(chain, NativeRouter(scheduler, OpenAiEngineClient(pool, timeouts)), metrics, time.time)
-    limits = EdgeLimits(settings.api.max_body_bytes, settings.streaming.client_stall_seconds)
+    gate = AdmissionGate(_flow_control(settings.flow_control))
+    pipeline = Pipeline(
+        chain,
+        NativeRouter(scheduler, OpenAiEngineClient(pool, timeouts)),
+        Admission(gate, settings.flow_control.expected_output_tokens),
+        metrics,
+        time.time,
+    )
+    limits = EdgeLimits(
+        settings.api.max_body_bytes,
+        settings.streaming.client_stall_seconds,
+        settings.flow_control.tenant_header.lower(),
+    )
     edge = Edge(pipeline, metrics, RecentRequests(), _trace_headers, limits)
     readiness = ReadinessProbe(registry, pool, render_client.is_healthy if render_client is not None else None)
     started = int(time.time())
@@ -156,6 +172,7 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
         pool=pool,
         render_client=render_client,
         metaserver=metaserver,
+        gate=gate,
     )
 
 
@@ -175,6 +192,19 @@ def _topology(
     connector = NixlProfile() if settings.handoff.connector == "nixl" else SharedStorageProfile()
     may_be_alone = settings.handoff.allow_decode_alone
     return HandoffTopology(scheduler, engines, connector, alone if may_be_alone else None, metrics.topology_used)
+
+
+def _flow_control(section: FlowControlSection) -> FlowControlSettings:
+    return FlowControlSettings(
+        max_inflight_tokens=section.max_inflight_tokens,
+        max_queue_requests=section.max_queue_requests,
+        max_queue_tokens=section.max_queue_tokens,
+        queue_timeout_seconds=section.queue_timeout_seconds,
+        oversized=Oversized(section.oversized),
+        tenants={name: TenantSettings(**tenant.model_dump()) for name, tenant in section.tenants.items()},
+        requests_per_minute=section.requests_per_minute,
+        tokens_per_minute=section.tokens_per_minute,
+    )
 
 
 def _metaserver(settings: Settings, scheduler: Scheduler, engines: TokenEngineClient) -> Metaserver | None:
@@ -201,7 +231,7 @@ def _token_chain(
     render_client: VllmRenderClient,
     vocabulary: Vocabulary,
     rescheduler: Rescheduler,
-    facts: Callable[[], ChainFacts],
+    facts: PeerFactsFeed,
 ) -> TokenChain:
     return TokenChain(
         tokenization=TokenizationService(render_client, vocabulary.size),

@@ -8,9 +8,11 @@ from motor.coordinator.domain.errors import RenderFault, RequestInvalid, TokenOn
 from motor.coordinator.domain.generation import GenerateResponse
 from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.engine.openai_engine_client import NativeRequest
-from motor.coordinator.render.answer_facts import AnswerFacts
-from motor.coordinator.render.chain_choice import PeerVersions, native_reason
+from motor.coordinator.flow_control.admission import Admission
+from motor.coordinator.flow_control.gate import AdmissionLease
+from motor.coordinator.render.chain_choice import native_reason
 from motor.coordinator.render.models import ChunkSink, TokenizedBatch, TokenizedRequest
+from motor.coordinator.render.peer_facts import PeerFactsFeed
 from motor.coordinator.render.response import complete_response
 from motor.coordinator.render.streaming_response import SessionSettings, StreamingRenderSession
 from motor.coordinator.render.tokenization_service import TokenizationService
@@ -27,14 +29,6 @@ TOKEN_CHAIN = (CHAIN_HEADER, b"token")
 
 
 @dataclass(frozen=True, slots=True)
-class ChainFacts:
-    """What is known of the peers: what answers say about them, and their versions."""
-
-    answer: AnswerFacts
-    versions: PeerVersions
-
-
-@dataclass(frozen=True, slots=True)
 class TokenChain:
     """What the token chain needs; absent when Render is off.
 
@@ -45,7 +39,7 @@ class TokenChain:
         model: The name that clients are told.
         session: How streaming sessions behave.
         streams_many_prompts: Whether the topology streams prompt lists; Trigger leaves them to the native chain.
-        facts: Tells what is known of the peers now.
+        facts: What is known of the peers.
     """
 
     tokenization: TokenizationService
@@ -53,7 +47,7 @@ class TokenChain:
     rescheduler: Rescheduler
     model: str
     session: SessionSettings
-    facts: Callable[[], ChainFacts]
+    facts: PeerFactsFeed
     streams_many_prompts: bool = True
 
 
@@ -63,15 +57,22 @@ class Pipeline:
     Args:
         chain: The token chain, or `None` if Render is off.
         native: The native chain.
+        admission: Flow control.
         metrics: Counters.
         wall_clock: Unix time in seconds.
     """
 
     def __init__(
-        self, chain: TokenChain | None, native: NativeRouter, metrics: Metrics, wall_clock: Callable[[], float]
+        self,
+        chain: TokenChain | None,
+        native: NativeRouter,
+        admission: Admission,
+        metrics: Metrics,
+        wall_clock: Callable[[], float],
     ) -> None:
         self._chain = chain
         self._native = native
+        self._admission = admission
         self._metrics = metrics
         self._wall_clock = wall_clock
 
@@ -84,15 +85,15 @@ class Pipeline:
             MotorError: What the client must be told; nothing of the request is left behind.
         """
         if self._chain is None:
-            await self._serve_natively(client, original, sink, 0)
+            await self._serve_natively(client, original, sink, 0, clock)
             return
-        reason = native_reason(client, self._chain.facts().versions)
+        reason = native_reason(client, self._chain.facts.peers)
         if reason is not None:
             _log.info("chain.native", reason=reason)
             self._metrics.native_chosen(reason)
             with clock.stage("render"):
                 num_prompt_tokens = await self._count_prompt_tokens(self._chain, client)
-            await self._serve_natively(client, original, sink, num_prompt_tokens)
+            await self._serve_natively(client, original, sink, num_prompt_tokens, clock)
             return
         try:
             await self._serve_tokens(self._chain, client, original, sink, clock)
@@ -101,7 +102,7 @@ class Pipeline:
                 raise
             _log.warning("chain.fallback", reason=error.kind, domain=error.domain, fallback="native")
             self._metrics.render_fallback(error.kind)
-            await self._serve_natively(client, original, sink, 0)
+            await self._serve_natively(client, original, sink, 0, clock)
 
     async def relay(self, original: NativeRequest, request_headers: dict[str, str], sink: ResponseSink) -> None:
         """Answer a request of any other API, which never tries a Render route; raises as `serve`."""
@@ -116,10 +117,16 @@ class Pipeline:
             return 0
 
     async def _serve_natively(
-        self, client: ClientRequest, original: NativeRequest, sink: ResponseSink, num_prompt_tokens: int
+        self,
+        client: ClientRequest,
+        original: NativeRequest,
+        sink: ResponseSink,
+        num_prompt_tokens: int,
+        clock: StageClock,
     ) -> None:
         headers = {**client.forward_headers, "x-request-id": client.peer_id}
-        await self._native.relay(original, headers, num_prompt_tokens, sink)
+        async with self._admission.unrendered(client, num_prompt_tokens, clock):
+            await self._native.relay(original, headers, num_prompt_tokens, sink)
 
     async def _serve_tokens(
         self,
@@ -135,14 +142,22 @@ class Pipeline:
         self._metrics.prompt_tokens(batch.num_prompt_tokens)
         if client.is_stream and len(batch.prompts) > 1 and not chain.streams_many_prompts:
             self._metrics.native_chosen("trigger_prompt_list")
-            await self._serve_natively(client, original, sink, batch.num_prompt_tokens)
-        elif client.is_stream:
-            await self._stream(chain, batch, created, sink, clock)
-        else:
-            await self._complete(chain, batch, created, sink, clock)
+            await self._serve_natively(client, original, sink, batch.num_prompt_tokens, clock)
+            return
+        async with self._admission.rendered(batch, clock) as lease:
+            if client.is_stream:
+                await self._stream(chain, batch, created, sink, lease, clock)
+            else:
+                await self._complete(chain, batch, created, sink, clock)
 
     async def _stream(
-        self, chain: TokenChain, batch: TokenizedBatch, created: int, sink: ResponseSink, clock: StageClock
+        self,
+        chain: TokenChain,
+        batch: TokenizedBatch,
+        created: int,
+        sink: ResponseSink,
+        lease: AdmissionLease,
+        clock: StageClock,
     ) -> None:
         async def stream_prompt(client: ClientRequest, request: TokenizedRequest, chunks: ChunkSink) -> None:
             await chain.rescheduler.stream(client, request, chunks, clock)
@@ -156,7 +171,8 @@ class Pipeline:
             created=created,
             settings=chain.session,
             headers=[TOKEN_CHAIN],
-            facts=chain.facts().answer,
+            facts=chain.facts.answer,
+            on_progress=lease.correct,
             clock=clock,
         )
         try:
@@ -173,7 +189,7 @@ class Pipeline:
             responses = await self._generate_all(chain, batch, clock)
         with clock.stage("derender"):
             body = await complete_response(
-                batch, responses, chain.derenderer, model=chain.model, created=created, facts=chain.facts().answer
+                batch, responses, chain.derenderer, model=chain.model, created=created, facts=chain.facts.answer
             )
         num_tokens = sum(len(choice.token_ids or ()) for response in responses for choice in response.choices)
         self._metrics.completion_tokens(num_tokens)

@@ -33,7 +33,6 @@ class GenerateEndpoint:
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """Answer a generate request, complete or as a stream."""
         core = self._core
-        core.statistics.requests["generate"] += 1
         if not core.settings.is_scale_out:
             return json_answer(_DISABLED, 403)
         generation = await self._accept(request)
@@ -58,6 +57,7 @@ class GenerateEndpoint:
         if request.content_type != "application/json":
             await read_json(request)
         body = decode_request(await request.read())
+        self._core.statistics.requests["generate"] += 1
         self._core.statistics.legs[body.leg] += 1
         base_id = request.headers.get("X-Request-Id") or body.request_id or uuid.uuid4().hex
         return Generation(body, f"generate-tokens-{base_id}", self._faults.strike(body.leg, "generate"))

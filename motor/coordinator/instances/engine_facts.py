@@ -1,7 +1,8 @@
-"""What engines tell about themselves: version and `system_fingerprint`. Mutable: `_facts`."""
+"""What engines tell about themselves: version, token-only generate, fingerprint. Mutable: `_facts`, `_lost`."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -13,6 +14,9 @@ from motor.coordinator.transport.faults import TransportFault
 from motor.coordinator.transport.http_pool import HttpPool
 
 PROBE_SECONDS = 5.0
+_GENERATE_PATH = "/inference/v1/generate"
+_ROUTE_ABSENT = frozenset({403, 404, 405, 501})
+_JSON_HEADERS = {"Content-Type": "application/json"}
 _log = get_logger(__name__)
 
 
@@ -29,26 +33,42 @@ class EngineFacts:
     """What one engine told.
 
     Attributes:
-        version: As text, so that any change is noticed.
+        version: As text, so that any change is noticed; empty if the engine doesn't tell one.
         system_fingerprint: Of a native answer; `None` if the engine gives none.
+        has_generate: Whether token-only generate is there; vLLM 0.30 and later have it by flag only.
+        epoch: How often the engine was got to know: at first, after each change, and each time it came back.
     """
 
     version: str
-    system_fingerprint: str | None
+    system_fingerprint: str | None = None
+    has_generate: bool = True
+    epoch: int = 1
 
 
 class EngineFactsFeed:
-    """Asks every instance, and again when its version has changed."""
+    """Asks every instance for its version, and for everything else when that has changed or it has been away.
+
+    Args:
+        registry: The instances.
+        pool: The HTTP client.
+        model: A name that engines serve.
+    """
 
     def __init__(self, registry: InstanceRegistry, pool: HttpPool, model: str) -> None:
         self._registry = registry
         self._pool = pool
         self._model = model
         self._facts: dict[str, EngineFacts] = {}
+        self._lost: set[str] = set()
+
+    @property
+    def facts(self) -> Mapping[str, EngineFacts]:
+        """What is known, by instance id; an instance that never answered is not in it."""
+        return self._facts
 
     @property
     def oldest_version(self) -> Version | None:
-        """The oldest version among the engines that have answered."""
+        """The oldest version among the engines that have told one."""
         versions = (Version.parse(facts.version) for facts in self._facts.values())
         return min((version for version in versions if version is not None), default=None)
 
@@ -57,36 +77,64 @@ class EngineFactsFeed:
         """The fingerprint that the engines share; of the first that has one, if they differ."""
         return next((f.system_fingerprint for f in self._facts.values() if f.system_fingerprint is not None), None)
 
-    async def refresh(self) -> None:
-        """Ask all instances once; one that doesn't answer keeps what is known of it."""
+    async def refresh(self) -> bool:
+        """Ask all instances once; one that doesn't answer keeps what is known of it.
+
+        Returns:
+            Whether every instance answered.
+        """
         instances = self._registry.all()
-        await asyncio.gather(*(self._refresh_one(instance) for instance in instances))
+        answered = await asyncio.gather(*(self._refresh_one(instance) for instance in instances))
         known = {instance.id for instance in instances}
         self._facts = {id_: facts for id_, facts in self._facts.items() if id_ in known}
+        self._lost = {instance.id for instance, is_there in zip(instances, answered, strict=True) if not is_there}
+        return not self._lost
 
-    async def _refresh_one(self, instance: Instance) -> None:
+    async def _refresh_one(self, instance: Instance) -> bool:
+        known = self._facts.get(instance.id)
         try:
             answer = await self._pool.request("GET", instance.url + "/version", timeout_seconds=PROBE_SECONDS)
-            version = msgspec.json.decode(answer.body, type=_VersionAnswer).version
-            known = self._facts.get(instance.id)
-            if known is not None and known.version == version:
-                return
-            fingerprint = await self._fingerprint(instance)
-        except (TransportFault, msgspec.DecodeError):
-            return
-        self._facts[instance.id] = EngineFacts(version, fingerprint)
-        _log.info("engine.known", instance=instance.id, version=version)
+            version = _decode_version(answer.body)
+            if known is not None and known.version == version and instance.id not in self._lost:
+                # A route that is absent may be opened by whatever stands before the engine.
+                if not known.has_generate and await self._has_generate(instance):
+                    self._facts[instance.id] = replace(known, has_generate=True, epoch=known.epoch + 1)
+                return True
+            facts = EngineFacts(
+                version,
+                await self._fingerprint(instance),
+                await self._has_generate(instance),
+                known.epoch + 1 if known is not None else 1,
+            )
+        except TransportFault:
+            return False
+        self._facts[instance.id] = facts
+        _log.info("engine.known", instance=instance.id, version=version, has_generate=facts.has_generate)
+        return True
+
+    async def _has_generate(self, instance: Instance) -> bool:
+        """Send a request that no engine accepts: a refusal of its content means that the route is there."""
+        answer = await self._pool.request(
+            "POST", instance.url + _GENERATE_PATH, body=b"{}", headers=_JSON_HEADERS, timeout_seconds=PROBE_SECONDS
+        )
+        return answer.status not in _ROUTE_ABSENT
 
     async def _fingerprint(self, instance: Instance) -> str | None:
         """Read it from the shortest native answer there is; no other route tells it."""
         body = msgspec.json.encode({"model": self._model, "prompt": [1], "max_tokens": 1})
         answer = await self._pool.request(
-            "POST",
-            instance.url + "/v1/completions",
-            body=body,
-            headers={"Content-Type": "application/json"},
-            timeout_seconds=PROBE_SECONDS,
+            "POST", instance.url + "/v1/completions", body=body, headers=_JSON_HEADERS, timeout_seconds=PROBE_SECONDS
         )
         if answer.status != 200:
             return None
-        return msgspec.json.decode(answer.body, type=_FingerprintAnswer).system_fingerprint
+        try:
+            return msgspec.json.decode(answer.body, type=_FingerprintAnswer).system_fingerprint
+        except msgspec.DecodeError:
+            return None
+
+
+def _decode_version(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_VersionAnswer).version
+    except msgspec.DecodeError:
+        return ""

@@ -1,6 +1,6 @@
 """Which requests the token chain can't serve as native vLLM would, and why; those take the native chain.
 
-Pure rules over the client's request and the versions of its peers (RFC: 版本要求).
+Pure rules over the client's request and what its peers can do (RFC: 版本要求).
 """
 
 from collections.abc import Callable
@@ -12,30 +12,71 @@ from motor.coordinator.domain.version import Version
 FIRST_RENDER = Version(0, 23)
 FIRST_DERENDER = Version(0, 24)
 FIRST_STREAM = Version(0, 27)
-FIRST_FAITHFUL = Version(0, 31)
-"""From here on engines tell `stop_reason`, stream several choices, and Derender streams with parsers and logprobs."""
+FIRST_FAITHFUL = Version(0, 32)
+"""From here on engines tell `stop_reason`, Render and Derender pass it on, and derendered text is seeded by the prompt.
+
+RFC's table says 0.31 for parsers; its generate still has no `stop_reason`, and its derender no prompt and no logprobs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class PeerVersions:
-    """The oldest version of each kind of peer; `None` while unknown, which is taken for recent.
+class PeerFacts:
+    """What the peers can do; the oldest of each kind counts.
 
     Attributes:
-        sidecar: Of the Render processes.
-        engine: Of the engines.
+        sidecar_version: Of the Render processes; `None` while unknown, which is taken for recent.
+        engine_version: Of the engines, likewise.
+        has_derender: Whether the sidecar has the route.
+        has_generate: Whether every engine that has answered has the route.
+        has_drifted: Whether engines render other prompts than the sidecar, and that is to stop the token chain.
     """
 
-    sidecar: Version | None = None
-    engine: Version | None = None
+    sidecar_version: Version | None = None
+    engine_version: Version | None = None
+    has_derender: bool = True
+    has_generate: bool = True
+    has_drifted: bool = False
+
+    @property
+    def oldest_version(self) -> Version:
+        """The oldest known version."""
+        known = (version for version in (self.sidecar_version, self.engine_version) if version is not None)
+        return min(known, default=FIRST_FAITHFUL)
 
 
-def native_reason(client: ClientRequest, versions: PeerVersions) -> str | None:
+def native_reason(client: ClientRequest, peers: PeerFacts) -> str | None:
     """Return why the native chain must serve this request, or `None` if the token chain can."""
-    return _version_reason(client, versions) or _feature_reason(client)
+    return _peer_reason(peers) or _version_reason(client, peers.oldest_version) or _feature_reason(client)
 
 
-def _version_reason(client: ClientRequest, versions: PeerVersions) -> str | None:
-    oldest = min((v for v in (versions.sidecar, versions.engine) if v is not None), default=FIRST_FAITHFUL)
+def shortcomings(peers: PeerFacts) -> list[str]:
+    """Return what the peers lack for the token chain, in words for operators."""
+    found = []
+    if not peers.has_derender:
+        found.append("the sidecar has no derender route; every request takes the native chain")
+    if not peers.has_generate:
+        found.append(
+            "an engine has no token-only generate (vllm serve needs --enable-scale-out from 0.30 on); "
+            "every request takes the native chain"
+        )
+    if peers.has_drifted:
+        found.append("engines render other prompts than the sidecar; every request takes the native chain")
+    for name, version in (("sidecar", peers.sidecar_version), ("engine", peers.engine_version)):
+        if version is not None and version < FIRST_FAITHFUL:
+            effect = next(effect for first, effect in _EFFECTS if version < first)
+            found.append(f"the {name}'s vLLM {version} is older than {FIRST_FAITHFUL}; {effect}")
+    return found
+
+
+def _peer_reason(peers: PeerFacts) -> str | None:
+    if not peers.has_derender:
+        return "no_derender"
+    if not peers.has_generate:
+        return "no_generate"
+    return "prompt_drift" if peers.has_drifted else None
+
+
+def _version_reason(client: ClientRequest, oldest: Version) -> str | None:
     if oldest >= FIRST_FAITHFUL:
         return None
     if oldest < FIRST_DERENDER:
@@ -93,3 +134,10 @@ _OLD_VERSION_RULES: tuple[_Rule, ...] = (
     # The old derender leaves a parser's markup in the text.
     ("version_chat", lambda client: client.api is Api.CHAT),
 )
+
+_EFFECTS = (
+    (FIRST_DERENDER, "every request takes the native chain"),
+    (FIRST_STREAM, "streams, chats and whatever its answers lack take the native chain"),
+    (FIRST_FAITHFUL, "chats and whatever its answers lack take the native chain"),
+)
+"""What a version below the named one means."""

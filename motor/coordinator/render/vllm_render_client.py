@@ -46,7 +46,8 @@ class _LiveDescription(msgspec.Struct):
 
 
 _JSON_HEADERS = {"Content-Type": "application/json"}
-_ROUTE_ABSENT = frozenset({403, 404, 405, 501})
+ROUTE_ABSENT = frozenset({403, 404, 405, 501})
+"""Statuses of a route that this vLLM doesn't have, or has turned off."""
 
 _EMPTY_PROMPT, _NATIVE_EMPTY_PROMPT = "No token_ids rendered", "The decoder prompt cannot be empty"
 """Of one mistake, Render's words and native vLLM's, whose engine says them."""
@@ -160,7 +161,7 @@ class VllmRenderClient:
         answer = await self._derender_exchange(path, body, forward_headers, base_url)
         if answer.status == 409:
             return None
-        if answer.status in _ROUTE_ABSENT:
+        if answer.status in ROUTE_ABSENT:
             self._live.discard(base_url)
             return None
         return _decoded(answer, _chunk_answer)
@@ -186,13 +187,13 @@ class VllmRenderClient:
                 continue
         return min((version for version in versions if version is not None), default=None)
 
-    async def refuses_chat_derender(self, body: bytes) -> bool:
-        """Whether the sidecar answers 400 to a chat derender call."""
+    async def chat_derender_status(self, body: bytes) -> int | None:
+        """Return the HTTP status of a chat derender call; `None` if there is no answer."""
         try:
             answer = await self._post(Api.CHAT.path + "/derender", body, _JSON_HEADERS)
         except TransportFault:
-            return False
-        return answer.status == 400
+            return None
+        return answer.status
 
     async def is_healthy(self) -> bool:
         """Whether any process answers `GET /health`."""
@@ -253,7 +254,7 @@ def _render_error(answer: HttpResponse, *, is_stream: bool) -> RenderRejected | 
     message = body.message if body is not None else f"Render answered {answer.status}"
     is_openai_error = body is not None and b'"error"' in answer.body
     # An unknown model is 404 with an OpenAI body; an absent route is 404 with {"detail": ...}.
-    if answer.status in _ROUTE_ABSENT and not (answer.status == 404 and is_openai_error):
+    if answer.status in ROUTE_ABSENT and not (answer.status == 404 and is_openai_error):
         return RenderUnsupported(message)
     if answer.status >= 500 or answer.status == 401:
         return RenderFailed(message)
@@ -267,7 +268,7 @@ def _render_error(answer: HttpResponse, *, is_stream: bool) -> RenderRejected | 
 def _derender_error(answer: HttpResponse) -> DerenderFault:
     body = parse_error(answer.body)
     message = f"Derender answered {answer.status}" + (f": {body.message}" if body is not None else "")
-    if answer.status in _ROUTE_ABSENT:
+    if answer.status in ROUTE_ABSENT:
         return DerenderUnsupported(message)
     if answer.status in (400, 422):
         return DerenderRejected(message, status=answer.status)
