@@ -1,5 +1,6 @@
 """The ASGI endpoints: every exchange passes `Exchange`, which owns error bodies and the request's log line."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from motor.coordinator.wire.openai import error_event_payload, error_payload
 from motor.coordinator.wire.sse import DONE_EVENT, EVENT_STREAM_HEADERS, encode_event
 
 _log = get_logger(__name__)
+_SHUTDOWN = "the server is shutting down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,10 @@ class Edge:
             self.metrics.fault(error.domain, error.kind)
             _log.warning("request.failed", domain=error.domain, kind=error.kind, status=error.status)
             await _tell(sink, error)
+        except asyncio.CancelledError:
+            # Only the server cancels an exchange, when its grace time is over; the task ends here either way.
+            status = 503
+            await _tell(sink, MotorError(_SHUTDOWN, status=status, error_type="ServiceUnavailableError"))
         except Exception as error:  # noqa: BLE001 - the one catch-all: a bug ends one request, not the process
             _log.exception("request.crashed", error_type=type(error).__name__)
             await _tell(sink, MotorError("internal error"))
