@@ -234,7 +234,11 @@ def _token_chain(
     facts: PeerFactsFeed,
 ) -> TokenChain:
     return TokenChain(
-        tokenization=TokenizationService(render_client, vocabulary.size),
+        tokenization=TokenizationService(
+            render_client,
+            vocabulary.size,
+            settings.model.max_model_len if settings.context_budget_mode == "on" else None,
+        ),
         derenderer=render_client,
         rescheduler=rescheduler,
         model=settings.model.served_model_name[0],

@@ -174,6 +174,36 @@ class RelaySection(Section):
     )
 
 
+class TenantSection(Section):
+    """One tenant."""
+
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="Share of admitted tokens while others wait too.")
+    max_inflight_tokens: int | None = Field(None, gt=0, description="Its own budget inside the deployment's.")
+    requests_per_minute: int | None = Field(None, gt=0, description="Its own rate.")
+    tokens_per_minute: int | None = Field(None, gt=0, description="Its own rate.")
+
+
+class FlowControlSection(Section):
+    """How many tokens may be in flight."""
+
+    max_inflight_tokens: int | None = Field(
+        None, gt=0, description="Prompt and expected output tokens; none: no bound."
+    )
+    expected_output_tokens: int = Field(
+        512, gt=0, description="Output expected of a choice whose `max_tokens` is more."
+    )
+    max_queue_requests: int = Field(1024, ge=0, description="Requests that may wait.")
+    max_queue_tokens: int | None = Field(None, gt=0, description="Tokens that may wait.")
+    queue_timeout_seconds: Seconds = Field(30, description="How long a request may wait.")
+    oversized: Literal["alone", "refuse"] = Field(
+        "alone", description="What becomes of a request over the whole budget."
+    )
+    tenant_header: str = Field("", description="Header that names the tenant; empty: all are one.")
+    tenants: dict[str, TenantSection] = Field({}, description="Tenants with settings of their own, by name.")
+    requests_per_minute: int | None = Field(None, gt=0, description="Rate of every tenant.")
+    tokens_per_minute: int | None = Field(None, gt=0, description="Rate of every tenant, prompt and output tokens.")
+
+
 class StreamingSection(Section):
     """Streamed answers."""
 
@@ -206,6 +236,7 @@ class Settings(Section):
     handoff: HandoffSection = Field(HandoffSection(), description="The Handoff topology.")
     trigger: TriggerSection = Field(TriggerSection(), description="The Trigger topology.")
     relay: RelaySection = Field(RelaySection(), description="What happens after an engine's failure.")
+    flow_control: FlowControlSection = Field(FlowControlSection(), description="How many tokens may be in flight.")
     streaming: StreamingSection = Field(StreamingSection(), description="Streamed answers.")
     logging: LoggingSection = Field(LoggingSection(), description="Logs.")
 
@@ -220,6 +251,12 @@ class Settings(Section):
         if isinstance(render, dict) and isinstance(workers, dict) and str(workers.get("num_workers")).isdigit():
             return {**values, "render_config": {"renderer_num_workers": workers["num_workers"], **render}}
         return values
+
+    @model_validator(mode="after")
+    def _context_is_known(self) -> "Settings":
+        if self.context_budget_mode == "on" and self.model.max_model_len is None:
+            raise ValueError("model.max_model_len: missing; context_budget_mode on needs it")
+        return self
 
     @model_validator(mode="after")
     def _instances_fit(self) -> "Settings":

@@ -51,6 +51,23 @@ class TokenChain:
     streams_many_prompts: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request and where its answer goes.
+
+    Attributes:
+        client: What was asked.
+        original: The same as it came, for the native chain.
+        sink: The client's side.
+        clock: Where the stages' time is booked.
+    """
+
+    client: ClientRequest
+    original: NativeRequest
+    sink: ResponseSink
+    clock: StageClock
+
+
 class Pipeline:
     """Serves requests; holds no request of its own.
 
@@ -76,33 +93,31 @@ class Pipeline:
         self._metrics = metrics
         self._wall_clock = wall_clock
 
-    async def serve(
-        self, client: ClientRequest, original: NativeRequest, sink: ResponseSink, clock: StageClock
-    ) -> None:
+    async def serve(self, exchange: Exchange) -> None:
         """Answer one Chat Completions or Completions request.
 
         Raises:
             MotorError: What the client must be told; nothing of the request is left behind.
         """
         if self._chain is None:
-            await self._serve_natively(client, original, sink, 0, clock)
+            await self._serve_natively(exchange, 0)
             return
-        reason = native_reason(client, self._chain.facts.peers)
+        reason = native_reason(exchange.client, self._chain.facts.peers)
         if reason is not None:
             _log.info("chain.native", reason=reason)
             self._metrics.native_chosen(reason)
-            with clock.stage("render"):
-                num_prompt_tokens = await self._count_prompt_tokens(self._chain, client)
-            await self._serve_natively(client, original, sink, num_prompt_tokens, clock)
+            with exchange.clock.stage("render"):
+                num_prompt_tokens = await self._count_prompt_tokens(self._chain, exchange.client)
+            await self._serve_natively(exchange, num_prompt_tokens)
             return
         try:
-            await self._serve_tokens(self._chain, client, original, sink, clock)
+            await self._serve_tokens(self._chain, exchange)
         except (RenderFault, TokenOnlyUnsupported) as error:
-            if sink.has_started:
+            if exchange.sink.has_started:
                 raise
             _log.warning("chain.fallback", reason=error.kind, domain=error.domain, fallback="native")
             self._metrics.render_fallback(error.kind)
-            await self._serve_natively(client, original, sink, 0, clock)
+            await self._serve_natively(exchange, 0)
 
     async def relay(self, original: NativeRequest, request_headers: dict[str, str], sink: ResponseSink) -> None:
         """Answer a request of any other API, which never tries a Render route; raises as `serve`."""
@@ -116,49 +131,33 @@ class Pipeline:
         except (RenderFault, RequestInvalid):
             return 0
 
-    async def _serve_natively(
-        self,
-        client: ClientRequest,
-        original: NativeRequest,
-        sink: ResponseSink,
-        num_prompt_tokens: int,
-        clock: StageClock,
-    ) -> None:
+    async def _serve_natively(self, exchange: Exchange, num_prompt_tokens: int) -> None:
+        client = exchange.client
         headers = {**client.forward_headers, "x-request-id": client.peer_id}
-        async with self._admission.unrendered(client, num_prompt_tokens, clock):
-            await self._native.relay(original, headers, num_prompt_tokens, sink)
+        async with self._admission.unrendered(client, num_prompt_tokens, exchange.clock):
+            await self._native.relay(exchange.original, headers, num_prompt_tokens, exchange.sink)
 
-    async def _serve_tokens(
-        self,
-        chain: TokenChain,
-        client: ClientRequest,
-        original: NativeRequest,
-        sink: ResponseSink,
-        clock: StageClock,
-    ) -> None:
+    async def _serve_tokens(self, chain: TokenChain, exchange: Exchange) -> None:
         created = int(self._wall_clock())
+        client, clock = exchange.client, exchange.clock
         with clock.stage("render"):
             batch = await chain.tokenization.tokenize(client)
         self._metrics.prompt_tokens(batch.num_prompt_tokens)
         if client.is_stream and len(batch.prompts) > 1 and not chain.streams_many_prompts:
             self._metrics.native_chosen("trigger_prompt_list")
-            await self._serve_natively(client, original, sink, batch.num_prompt_tokens, clock)
+            await self._serve_natively(exchange, batch.num_prompt_tokens)
             return
         async with self._admission.rendered(batch, clock) as lease:
             if client.is_stream:
-                await self._stream(chain, batch, created, sink, lease, clock)
+                await self._stream(chain, batch, created, exchange, lease)
             else:
-                await self._complete(chain, batch, created, sink, clock)
+                await self._complete(chain, batch, created, exchange)
 
     async def _stream(
-        self,
-        chain: TokenChain,
-        batch: TokenizedBatch,
-        created: int,
-        sink: ResponseSink,
-        lease: AdmissionLease,
-        clock: StageClock,
+        self, chain: TokenChain, batch: TokenizedBatch, created: int, exchange: Exchange, lease: AdmissionLease
     ) -> None:
+        clock = exchange.clock
+
         async def stream_prompt(client: ClientRequest, request: TokenizedRequest, chunks: ChunkSink) -> None:
             await chain.rescheduler.stream(client, request, chunks, clock)
 
@@ -166,7 +165,7 @@ class Pipeline:
             batch,
             stream_prompt,
             chain.derenderer,
-            sink,
+            exchange.sink,
             model=chain.model,
             created=created,
             settings=chain.session,
@@ -182,9 +181,8 @@ class Pipeline:
         finally:
             self._metrics.completion_tokens(session.num_completion_tokens)
 
-    async def _complete(
-        self, chain: TokenChain, batch: TokenizedBatch, created: int, sink: ResponseSink, clock: StageClock
-    ) -> None:
+    async def _complete(self, chain: TokenChain, batch: TokenizedBatch, created: int, exchange: Exchange) -> None:
+        clock, sink = exchange.clock, exchange.sink
         with clock.stage("first_chunk"):
             responses = await self._generate_all(chain, batch, clock)
         with clock.stage("derender"):

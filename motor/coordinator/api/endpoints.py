@@ -16,9 +16,9 @@ from motor.coordinator.api.request_parsing import (
     parse_client_request,
     read_body,
 )
-from motor.coordinator.domain.errors import ClientGone, MotorError, RequestInvalid
+from motor.coordinator.domain.errors import ClientGone, MotorError, RequestInvalid, TooManyRequests
 from motor.coordinator.domain.request import Api
-from motor.coordinator.pipeline import Pipeline
+from motor.coordinator.pipeline import Exchange, Pipeline
 from motor.coordinator.telemetry.log import bind_request, get_logger
 from motor.coordinator.telemetry.metrics import Metrics
 from motor.coordinator.telemetry.recent_requests import RecentRequests
@@ -37,10 +37,12 @@ class EdgeLimits:
     Attributes:
         max_body_bytes: Of a request.
         stall_seconds: How long a client may read nothing while we have something for it.
+        tenant_header: Lower-case name of the header that names the tenant; empty if all are one.
     """
 
     max_body_bytes: int
     stall_seconds: float
+    tenant_header: str = ""
 
 
 class Edge:
@@ -99,6 +101,8 @@ async def _tell(sink: ClientSink, error: MotorError) -> None:
         await sink.start(200, EVENT_STREAM_HEADERS)
     if not sink.has_started:
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
+        if isinstance(error, TooManyRequests):
+            headers.append((b"retry-after", str(error.retry_after_seconds).encode()))
         await sink.start(error.status, headers)
         await sink.write(payload)
     elif sink.is_event_stream:
@@ -121,10 +125,9 @@ class OpenAiEndpoint:
         async def work(sink: ClientSink, clock: StageClock) -> None:
             edge = self._edge
             body = await read_body(scope, receive, edge.limits.max_body_bytes)
-            client = parse_client_request(scope, self._api, body, edge.trace_headers)
+            client = parse_client_request(scope, self._api, body, edge.trace_headers, edge.limits.tenant_header)
             with bind_request(request_id=client.peer_id):
-                original = native_request(scope, body)
-                serving = edge.pipeline.serve(client, original, sink, clock)
+                serving = edge.pipeline.serve(Exchange(client, native_request(scope, body), sink, clock))
                 try:
                     await serve_while_connected(serving, receive, sink, edge.limits.stall_seconds)
                 finally:

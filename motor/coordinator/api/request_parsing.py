@@ -48,7 +48,9 @@ def header(scope: Scope, name: bytes) -> str | None:
     return next((value.decode("latin-1") for key, value in headers if key == name), None)
 
 
-def parse_client_request(scope: Scope, api: Api, body: bytes, trace_headers: TraceHeaders) -> ClientRequest:
+def parse_client_request(
+    scope: Scope, api: Api, body: bytes, trace_headers: TraceHeaders, tenant_header: str = ""
+) -> ClientRequest:
     """Return the request; a body that isn't a JSON object gives no fields, Render says what is wrong with it."""
     fields = decode_request(body) or {}
     request_id = _request_id(header(scope, b"x-request-id") or fields.get("request_id"))
@@ -64,6 +66,7 @@ def parse_client_request(scope: Scope, api: Api, body: bytes, trace_headers: Tra
         fields=fields,
         content_type=header(scope, b"content-type"),
         forward_headers=forward,
+        tenant=(header(scope, tenant_header.encode()) or "") if tenant_header else "",
     )
 
 

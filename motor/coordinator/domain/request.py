@@ -35,6 +35,7 @@ class ClientRequest:
         fields: The decoded JSON object; empty if the body was not a JSON object (Render refuses those).
         content_type: The client's `Content-Type`, so that Render judges it as native vLLM would.
         forward_headers: Headers that go to every peer (trace context, session).
+        tenant: Whose request it is, for flow control.
     """
 
     request_id: str
@@ -44,6 +45,13 @@ class ClientRequest:
     fields: Mapping[str, Any]
     content_type: str | None = None
     forward_headers: Mapping[str, str] = field(default_factory=dict)
+    tenant: str = ""
+
+    @property
+    def priority(self) -> int:
+        """The request's `priority`: lower goes first, as in vLLM."""
+        value = self.fields.get("priority")
+        return value if isinstance(value, int) else 0
 
     @property
     def is_stream(self) -> bool:

@@ -72,6 +72,11 @@ class TokenizedBatch:
         """Choices of all prompts, as the client counts them."""
         return sum(prompt.num_choices for prompt in self.prompts)
 
+    @property
+    def num_output_tokens(self) -> int:
+        """The most output tokens that all choices may have."""
+        return sum(prompt.num_choices * prompt.max_tokens for prompt in self.prompts)
+
 
 class DerenderedChoice(msgspec.Struct, kw_only=True):
     """The choice of a streamed derender answer; chat has `delta`, completions have `text`."""

@@ -72,6 +72,7 @@ class StreamingRenderSession:
         settings: How sessions behave.
         headers: Response headers besides those of an event stream.
         facts: What answers say about the deployment.
+        on_progress: Told the output tokens that the client has, each time there are more.
         clock: Where the stages' time is booked.
     """
 
@@ -87,6 +88,7 @@ class StreamingRenderSession:
         settings: SessionSettings,
         headers: list[tuple[bytes, bytes]],
         facts: AnswerFacts,
+        on_progress: Callable[[int], None],
         clock: StageClock,
     ) -> None:
         self._batch = batch
@@ -95,6 +97,8 @@ class StreamingRenderSession:
         self._sink = sink
         self._headers = headers
         self._settings = settings
+        self._on_progress = on_progress
+        self._num_shown_tokens = 0
         self._clock = clock
         self._is_metadata_hidden = facts.has_parser and batch.client.fields.get("include_reasoning") is False
         self._merge = ChoiceMerge(
@@ -188,6 +192,8 @@ class StreamingRenderSession:
         else:
             await self._write(self._merge_event(lane, outcome.event))
         lane.stream.commit(outcome)
+        self._num_shown_tokens += len(outcome.token_ids)
+        self._on_progress(self._num_shown_tokens)
 
     def _merge_event(self, lane: Lane, event: ChoiceEvent) -> bytes:
         return self._merge.opening() + self._merge.event(lane.prompt_index, lane.stream.choice_index, event)
