@@ -4,6 +4,7 @@ Render runs before flow control and scheduling, and its ids are final: nobody co
 """
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from motor.coordinator.domain.errors import RenderMalformed, RequestInvalid
 from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.domain.tokens import SemanticTokenIds
+from motor.coordinator.render.context_budget import within_context
 from motor.coordinator.render.logprobs import LogprobsOptions, num_engine_logprobs
 from motor.coordinator.render.models import TokenizedBatch, TokenizedRequest, TokenizerSource
 from motor.coordinator.render.vllm_render_client import RenderedRequest, VllmRenderClient
@@ -32,17 +34,21 @@ class TokenizationService:
     Args:
         render_client: The sidecar.
         vocabulary_size: Ids must be under it; `None` if unknown, then engines judge ids themselves.
+        max_model_len: The context that prompt and answer are kept within; `None` leaves that to the peers.
     """
 
-    def __init__(self, render_client: VllmRenderClient, vocabulary_size: int | None) -> None:
+    def __init__(
+        self, render_client: VllmRenderClient, vocabulary_size: int | None, max_model_len: int | None = None
+    ) -> None:
         self._render_client = render_client
         self._vocabulary_size = vocabulary_size
+        self._max_model_len = max_model_len
 
     async def tokenize(self, client: ClientRequest) -> TokenizedBatch:
         """Return every prompt of the request as final token ids with its sampling parameters.
 
         Raises:
-            RenderRejected: The request is wrong, with native vLLM's own error.
+            RequestInvalid: The request is wrong, with native vLLM's own error.
             RenderFault: Render is no help; a fallback may be.
         """
         started = time.perf_counter()
@@ -51,6 +57,7 @@ class TokenizationService:
             raise RenderMalformed("Render returned no prompt")
         batch = TokenizedBatch(client, tuple(_tokenized(client, index, one) for index, one in enumerate(rendered)))
         self._check_vocabulary(batch)
+        batch = self._budgeted(batch)
         _log.info(
             "render.done",
             num_prompts=len(batch.prompts),
@@ -59,6 +66,12 @@ class TokenizationService:
             tokenizer_source=TokenizerSource.RENDER,
         )
         return batch
+
+    def _budgeted(self, batch: TokenizedBatch) -> TokenizedBatch:
+        if self._max_model_len is None:
+            return batch
+        context = self._max_model_len
+        return replace(batch, prompts=tuple(within_context(batch.client, one, context) for one in batch.prompts))
 
     def _check_vocabulary(self, batch: TokenizedBatch) -> None:
         """Refuse ids that no embedding has; one of them kills an engine that runs without a tokenizer.

@@ -45,6 +45,7 @@ def problems_of(path: Path, environ: dict[str, str] | None = None) -> list[str]:
         (MODEL + "timeouts: {first_token_seconds: -1}", "value -1: expected more than 0"),
         (MODEL + "render_config: {enable: maybe}", 'value "maybe": expected true or false'),
         (MODEL + "deploy_mode: mixed", "value \"mixed\": expected 'union', 'handoff' or 'trigger'"),
+        (MODEL + "context_budget_mode: on", "FILE: model.max_model_len: missing; context_budget_mode on needs it"),
         (instance("http://h", name="a b"), 'FILE: instances.0.id: value "a b": expected text that matches'),
         (instance("ftp://h"), 'FILE: instances.0.url: value "ftp://h": expected an http:// or'),
         (instance("http://"), "expected an http:// or https:// URL"),
