@@ -67,12 +67,14 @@ def plan_vllm_stack(options: StackOptions, environment: EngineEnvironment) -> St
 def plan_simulated_stack(options: StackOptions) -> StackPlan:
     """Return the plan of a stack whose sidecar and engines are simulators."""
     model = ("--model", options.model.model, "--served-model-name", options.model.served_model_name)
+    known_answers = Path(options.model.model) / "expected.json"
+    answers = ("--answers", str(known_answers)) if known_answers.is_file() else ()
     return _plan(
         options,
         MOTOR_PROGRAM,
         {},
         lambda port: ("simulate", "render", "--port", str(port), *model),
-        lambda port: ("simulate", "engine", "--port", str(port), *model),
+        lambda port: ("simulate", "engine", "--port", str(port), *model, *answers),
     )
 
 
