@@ -185,9 +185,10 @@ class HttpPool:
                         trace_request_ctx=use,
                     )
             except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-                fault = _fault_of(error, has_response=False)
+                fault = _fault_of(error, has_response=_has_begun_to_answer(error))
                 is_stale = (
                     use.is_reused
+                    and not fault.has_response
                     and session is self._session
                     and fault.kind is TransportFaultKind.RESET
                     and loop.time() - started < STALE_WINDOW_SECONDS
@@ -200,6 +201,11 @@ class HttpPool:
 
 async def _note_reuse(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
     context.trace_request_ctx.is_reused = True
+
+
+def _has_begun_to_answer(error: Exception) -> bool:
+    """Whether a part of the response's head had come: the library then puts that in place of its message."""
+    return isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
 
 
 def _fault_of(error: Exception, *, has_response: bool) -> TransportFault:
