@@ -26,7 +26,7 @@ LIMITS = (None, 40, 100, 150)
 UNKNOWN = Ticket(-1)
 
 # A schedule is bytes, four a step, and an example is many schedules, because both are quick to draw and shrink well.
-schedules = st.lists(st.binary(min_size=60, max_size=200), min_size=NUM_IN_EXAMPLE, max_size=NUM_IN_EXAMPLE)
+schedules = st.lists(st.binary(min_size=40, max_size=100), min_size=NUM_IN_EXAMPLE, max_size=NUM_IN_EXAMPLE)
 
 
 def steps_of(schedule: bytes) -> Iterator[tuple[int, int, int, int]]:
