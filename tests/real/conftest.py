@@ -15,10 +15,11 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder as `real`."""
+    """Mark every test of this folder as `real`; its time limit leaves out the start of vLLM, which has its own."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.real)
+            item.add_marker(pytest.mark.timeout(func_only=True))
 
 
 @pytest.fixture(scope="session")
