@@ -1,4 +1,7 @@
-"""What engines tell about themselves: version, token-only generate, fingerprint. Mutable: `_facts`, `_lost`."""
+"""What engines tell about themselves: version, token-only generate, fingerprint.
+
+Mutable: the facts, and which instances are away (`_lost`) or have not told everything yet (`_unfinished`).
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -60,6 +63,7 @@ class EngineFactsFeed:
         self._model = model
         self._facts: dict[str, EngineFacts] = {}
         self._lost: set[str] = set()
+        self._unfinished: set[str] = set()
 
     @property
     def facts(self) -> Mapping[str, EngineFacts]:
@@ -81,35 +85,43 @@ class EngineFactsFeed:
         """Ask all instances once; one that doesn't answer keeps what is known of it.
 
         Returns:
-            Whether every instance answered.
+            Whether every instance answered all that was asked.
         """
         instances = self._registry.all()
-        answered = await asyncio.gather(*(self._refresh_one(instance) for instance in instances))
+        complete = await asyncio.gather(*(self._refresh_one(instance) for instance in instances))
         known = {instance.id for instance in instances}
         self._facts = {id_: facts for id_, facts in self._facts.items() if id_ in known}
-        self._lost = {instance.id for instance, is_there in zip(instances, answered, strict=True) if not is_there}
-        return not self._lost
+        return all(complete)
 
     async def _refresh_one(self, instance: Instance) -> bool:
         known = self._facts.get(instance.id)
         try:
             answer = await self._pool.request("GET", instance.url + "/version", timeout_seconds=PROBE_SECONDS)
-            version = _decode_version(answer.body)
-            if known is not None and known.version == version and instance.id not in self._lost:
-                # A route that is absent may be opened by whatever stands before the engine.
-                if not known.has_generate and await self._has_generate(instance):
-                    self._facts[instance.id] = replace(known, has_generate=True, epoch=known.epoch + 1)
-                return True
-            facts = EngineFacts(
-                version,
-                await self._fingerprint(instance),
-                await self._has_generate(instance),
-                known.epoch + 1 if known is not None else 1,
-            )
+        except TransportFault:
+            self._lost.add(instance.id)
+            return False
+        version = _decode_version(answer.body)
+        if known is None or known.version != version or instance.id in self._lost:
+            # Kept at once: the other answers may take long on a busy engine, and versions must not wait for them.
+            known = EngineFacts(version, epoch=known.epoch + 1 if known is not None else 1)
+            self._facts[instance.id] = known
+            self._unfinished.add(instance.id)
+        self._lost.discard(instance.id)
+        # A route that is absent may be opened by whatever stands before the engine.
+        return (instance.id not in self._unfinished and known.has_generate) or await self._finish(instance, known)
+
+    async def _finish(self, instance: Instance, known: EngineFacts) -> bool:
+        """Ask for everything beside the version; false if that must be repeated."""
+        try:
+            has_generate = await self._has_generate(instance)
+            facts = replace(known, has_generate=has_generate, system_fingerprint=await self._fingerprint(instance))
         except TransportFault:
             return False
+        is_news = instance.id in self._unfinished or facts != known
         self._facts[instance.id] = facts
-        _log.info("engine.known", instance=instance.id, version=version, has_generate=facts.has_generate)
+        self._unfinished.discard(instance.id)
+        if is_news:
+            _log.info("engine.known", instance=instance.id, version=facts.version, has_generate=has_generate)
         return True
 
     async def _has_generate(self, instance: Instance) -> bool:
