@@ -8,8 +8,23 @@ import msgspec
 
 from motor.coordinator.domain.errors import ErrorBody, MotorError
 
-encode_json = msgspec.json.Encoder().encode
-"""Compact UTF-8 JSON, as vLLM's responses are."""
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_json(value: Any) -> bytes:
+    """Return compact UTF-8 JSON, as vLLM's responses are.
+
+    Lone surrogates, which a client may send in members that nobody reads (`chat_template_kwargs`), are written as
+    they came: escaped.
+    """
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else json.loads(bytes(value))
 
 
 def error_bytes(body: ErrorBody) -> bytes:
