@@ -91,8 +91,9 @@ def _feature_reason(client: ClientRequest) -> str | None:
 
 
 def _wants_logprobs(client: ClientRequest) -> bool:
-    fields = client.fields
-    return fields.get("logprobs") not in (None, False) or fields.get("prompt_logprobs") is not None
+    asked = client.fields.get("logprobs")
+    is_asked = client.flag("logprobs") if client.api is Api.CHAT else asked is not None
+    return is_asked or client.fields.get("prompt_logprobs") is not None
 
 
 def _streams_many(client: ClientRequest) -> bool:
