@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from motor.coordinator.api.application import ModelCard, management_application, public_application
 from motor.coordinator.api.endpoints import Edge, EdgeLimits
@@ -27,6 +28,7 @@ from motor.coordinator.instances.engine_facts import EngineFactsFeed
 from motor.coordinator.instances.readiness import ReadinessProbe
 from motor.coordinator.instances.registry import InstanceRegistry
 from motor.coordinator.pipeline import Pipeline, TokenChain
+from motor.coordinator.render.local_tokenizer import LocalTokenizer
 from motor.coordinator.render.peer_facts import PeerFactsFeed
 from motor.coordinator.render.sidecar_facts import SidecarFactsFeed
 from motor.coordinator.render.streaming_response import SessionSettings
@@ -134,7 +136,7 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     feeds: tuple[Feed, ...] = ()
     if render_client is not None:
         facts = PeerFactsFeed(SidecarFactsFeed(render_client, names[0]), EngineFactsFeed(registry, pool, names[0]))
-        feeds = (facts.refresh,)
+        feeds = (facts.refresh, partial(render_client.probe_suspended, names[0]))
         metaserver = _metaserver(settings, scheduler, engines)
         chain = _token_chain(
             settings,
@@ -236,6 +238,7 @@ def _token_chain(
     return TokenChain(
         tokenization=TokenizationService(
             render_client,
+            LocalTokenizer(settings.model.path),
             vocabulary.size,
             settings.model.max_model_len if settings.context_budget_mode == "on" else None,
         ),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from motor.coordinator.domain.errors import RenderFault, RequestInvalid, TokenOnlyUnsupported, root_cause
+from motor.coordinator.domain.errors import MotorError, RenderFault, RequestInvalid, TokenOnlyUnsupported, root_cause
 from motor.coordinator.domain.generation import GenerateResponse
 from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.engine.openai_engine_client import NativeRequest
@@ -111,25 +111,43 @@ class Pipeline:
             await self._serve_natively(exchange, num_prompt_tokens)
             return
         try:
-            await self._serve_tokens(self._chain, exchange)
-        except (RenderFault, TokenOnlyUnsupported) as error:
+            with exchange.clock.stage("render"):
+                batch = await self._chain.tokenization.tokenize(exchange.client)
+        except RenderFault as fault:
+            with exchange.clock.stage("render"):
+                num_prompt_tokens = await self._count_locally(self._chain, exchange.client, fault)
+            await self._fall_back(exchange, fault, num_prompt_tokens)
+            return
+        try:
+            await self._serve_tokens(self._chain, batch, exchange)
+        except TokenOnlyUnsupported as error:
             if exchange.sink.has_started:
                 raise
-            _log.warning("chain.fallback", reason=error.kind, domain=error.domain, fallback="native")
-            self._metrics.render_fallback(error.kind)
-            await self._serve_natively(exchange, 0)
+            await self._fall_back(exchange, error, batch.num_prompt_tokens)
 
     async def relay(self, original: NativeRequest, request_headers: dict[str, str], sink: ResponseSink) -> None:
         """Answer a request of any other API, which never tries a Render route; raises as `serve`."""
         await self._native.relay(original, request_headers, 0, sink)
 
-    @staticmethod
-    async def _count_prompt_tokens(chain: TokenChain, client: ClientRequest) -> int:
-        """Render's ids count the load on the native chain too; where Render has none, the engine judges alone."""
+    async def _count_prompt_tokens(self, chain: TokenChain, client: ClientRequest) -> int:
+        """Render's ids count the load on the native chain too; what Render refuses, the engine judges alone."""
         try:
             return (await chain.tokenization.tokenize(client)).num_prompt_tokens
-        except (RenderFault, RequestInvalid):
+        except RequestInvalid:
             return 0
+        except RenderFault as fault:
+            return await self._count_locally(chain, client, fault)
+
+    async def _count_locally(self, chain: TokenChain, client: ClientRequest, fault: RenderFault) -> int:
+        prompts = await chain.tokenization.tokenize_locally(client, fault)
+        self._metrics.tokenized_without_render(prompts.tokenizer_source)
+        return prompts.num_prompt_tokens
+
+    async def _fall_back(self, exchange: Exchange, error: MotorError, num_prompt_tokens: int) -> None:
+        """Leave the token chain for the native one, nothing having been shown."""
+        _log.warning("chain.fallback", reason=error.kind, domain=error.domain, fallback="native")
+        self._metrics.render_fallback(error.kind)
+        await self._serve_natively(exchange, num_prompt_tokens)
 
     async def _serve_natively(self, exchange: Exchange, num_prompt_tokens: int) -> None:
         client = exchange.client
@@ -137,11 +155,9 @@ class Pipeline:
         async with self._admission.unrendered(client, num_prompt_tokens, exchange.clock):
             await self._native.relay(exchange.original, headers, num_prompt_tokens, exchange.sink)
 
-    async def _serve_tokens(self, chain: TokenChain, exchange: Exchange) -> None:
+    async def _serve_tokens(self, chain: TokenChain, batch: TokenizedBatch, exchange: Exchange) -> None:
         created = int(self._wall_clock())
         client, clock = exchange.client, exchange.clock
-        with clock.stage("render"):
-            batch = await chain.tokenization.tokenize(client)
         self._metrics.prompt_tokens(batch.num_prompt_tokens)
         if client.is_stream and len(batch.prompts) > 1 and not chain.streams_many_prompts:
             self._metrics.native_chosen("trigger_prompt_list")

@@ -95,6 +95,12 @@ class RenderUnreachable(RenderFault):
     kind = "unreachable"
 
 
+class RenderSuspended(RenderFault):
+    """Not asked: it has kept failing, and no probe has succeeded since."""
+
+    kind = "suspended"
+
+
 class RenderTimeout(RenderFault):
     """No answer within `render_config.timeout_ms`."""
 

@@ -17,6 +17,8 @@ class TokenizerSource(StrEnum):
 
     RENDER = "render"
     LOCAL = "local"
+    LENGTH = "length"
+    """Nobody: there are no ids, and how many there would be is estimated from the request's length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,21 @@ class TokenizedBatch:
         return sum(prompt.num_choices * prompt.max_tokens for prompt in self.prompts)
 
 
+@dataclass(frozen=True, slots=True)
+class FallbackPrompts:
+    """What is known of a request without Render: enough to schedule it, not to build a token-only request.
+
+    Attributes:
+        num_prompt_tokens: Prompt tokens of all prompts.
+        tokenizer_source: `local`, or `length` for an estimate.
+        prompts: The ids of each prompt; empty for an estimate.
+    """
+
+    num_prompt_tokens: int
+    tokenizer_source: TokenizerSource
+    prompts: tuple[SemanticTokenIds, ...] = ()
+
+
 class DerenderedChoice(msgspec.Struct, kw_only=True):
     """The choice of a streamed derender answer; chat has `delta`, completions have `text`."""
 
@@ -110,12 +127,14 @@ class StreamProgress:
         is_request_visible: Whether it has anything at all of the request.
         num_prompts: Of the whole request.
         has_content: Whether it has text after the reasoning.
+        is_finished: Whether it has every choice's finish reason.
     """
 
     committed_ids: tuple[int, ...] = ()
     is_request_visible: bool = False
     num_prompts: int = 1
     has_content: bool = False
+    is_finished: bool = False
 
 
 class ChunkSink(Protocol):

@@ -3,7 +3,8 @@
 import msgspec
 
 from motor.coordinator.domain.version import Version
-from motor.coordinator.render.vllm_render_client import ROUTE_ABSENT, VllmRenderClient
+from motor.coordinator.render.sidecar_answers import ROUTE_ABSENT
+from motor.coordinator.render.vllm_render_client import VllmRenderClient
 from motor.coordinator.telemetry.log import get_logger
 
 _log = get_logger(__name__)

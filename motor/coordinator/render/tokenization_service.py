@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-from motor.coordinator.domain.errors import RenderMalformed, RequestInvalid
-from motor.coordinator.domain.request import ClientRequest
+from motor.coordinator.domain.errors import RenderFault, RenderMalformed, RequestInvalid
+from motor.coordinator.domain.request import Api, ClientRequest
 from motor.coordinator.domain.tokens import SemanticTokenIds
 from motor.coordinator.render.context_budget import within_context
+from motor.coordinator.render.local_tokenizer import LocalTokenizer
 from motor.coordinator.render.logprobs import LogprobsOptions, num_engine_logprobs
-from motor.coordinator.render.models import TokenizedBatch, TokenizedRequest, TokenizerSource
+from motor.coordinator.render.models import FallbackPrompts, TokenizedBatch, TokenizedRequest, TokenizerSource
 from motor.coordinator.render.vllm_render_client import RenderedRequest, VllmRenderClient
 from motor.coordinator.telemetry.log import get_logger
 
@@ -29,18 +30,24 @@ _log = get_logger(__name__)
 
 
 class TokenizationService:
-    """Makes token ids of requests through Render.
+    """Makes token ids of requests through Render, or else by itself.
 
     Args:
         render_client: The sidecar.
+        local_tokenizer: Where ids come from when Render gives none.
         vocabulary_size: Ids must be under it; `None` if unknown, then engines judge ids themselves.
         max_model_len: The context that prompt and answer are kept within; `None` leaves that to the peers.
     """
 
     def __init__(
-        self, render_client: VllmRenderClient, vocabulary_size: int | None, max_model_len: int | None = None
+        self,
+        render_client: VllmRenderClient,
+        local_tokenizer: LocalTokenizer,
+        vocabulary_size: int | None,
+        max_model_len: int | None = None,
     ) -> None:
         self._render_client = render_client
+        self._local_tokenizer = local_tokenizer
         self._vocabulary_size = vocabulary_size
         self._max_model_len = max_model_len
 
@@ -53,8 +60,8 @@ class TokenizationService:
         """
         started = time.perf_counter()
         rendered = await self._render_client.render(client)
-        if not rendered:
-            raise RenderMalformed("Render returned no prompt")
+        if len(rendered) != _num_prompts(client):
+            raise RenderMalformed("Render returned another number of prompts")
         batch = TokenizedBatch(client, tuple(_tokenized(client, index, one) for index, one in enumerate(rendered)))
         self._check_vocabulary(batch)
         batch = self._budgeted(batch)
@@ -66,6 +73,23 @@ class TokenizationService:
             tokenizer_source=TokenizerSource.RENDER,
         )
         return batch
+
+    async def tokenize_locally(self, client: ClientRequest, fault: RenderFault) -> FallbackPrompts:
+        """Return what can be known of a request that Render was no help with.
+
+        Never call it for a request that Render has judged: a local tokenizer would take what must be refused.
+        """
+        started = time.perf_counter()
+        prompts = await self._local_tokenizer.prompts_of(client)
+        _log.warning(
+            "render.fallback",
+            reason=fault.kind,
+            fallback="local_tokenizer",
+            num_prompt_tokens=prompts.num_prompt_tokens,
+            latency_ms=round((time.perf_counter() - started) * 1000, 2),
+            tokenizer_source=prompts.tokenizer_source,
+        )
+        return prompts
 
     def _budgeted(self, batch: TokenizedBatch) -> TokenizedBatch:
         if self._max_model_len is None:
@@ -87,6 +111,15 @@ class TokenizationService:
                 error = RequestInvalid(f"Token id {largest} is out of vocabulary")
                 error.is_event = batch.client.is_stream
                 raise error
+
+
+def _num_prompts(client: ClientRequest) -> int:
+    """Return how many prompts a request has that Render took; a list of token ids is one prompt."""
+    prompt, embeds = client.fields.get("prompt"), client.fields.get("prompt_embeds")
+    num_embeds = len(embeds) if isinstance(embeds, list) else int(embeds is not None)
+    if client.api is Api.COMPLETIONS and isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        return num_embeds + len(prompt)
+    return num_embeds + int(prompt is not None or client.api is Api.CHAT)
 
 
 def _tokenized(client: ClientRequest, prompt_index: int, rendered: RenderedRequest) -> TokenizedRequest:

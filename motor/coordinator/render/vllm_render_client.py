@@ -6,35 +6,29 @@ any process behind `base_urls` may take any call; each call has its own timeout 
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from motor.coordinator.domain.errors import (
-    DerenderFault,
-    DerenderRejected,
     DerenderTimeout,
     DerenderUnavailable,
-    DerenderUnsupported,
-    RenderFailed,
-    RenderFault,
     RenderMalformed,
-    RenderRejected,
+    RenderSuspended,
     RenderTimeout,
     RenderUnreachable,
-    RenderUnsupported,
 )
 from motor.coordinator.domain.request import Api, ClientRequest
 from motor.coordinator.domain.version import Version
+from motor.coordinator.render.availability import Availability
 from motor.coordinator.render.models import DerenderChunkAnswer
+from motor.coordinator.render.sidecar_answers import ROUTE_ABSENT, Answer, decoded, render_error
+from motor.coordinator.telemetry.log import get_logger
 from motor.coordinator.transport.faults import TransportFault, TransportFaultKind
 from motor.coordinator.transport.http_pool import HttpPool, HttpResponse
-from motor.coordinator.wire.openai import parse_error
 
 RenderedRequest = dict[str, msgspec.Raw]
 """One GenerateRequest of Render, its members undecoded."""
-
-_Answer = TypeVar("_Answer")
 
 _LIVE_PATH = "/v1/chat/completions/derender/live"
 _SPILL = 4
@@ -46,12 +40,7 @@ class _LiveDescription(msgspec.Struct):
 
 
 _JSON_HEADERS = {"Content-Type": "application/json"}
-ROUTE_ABSENT = frozenset({403, 404, 405, 501})
-"""Statuses of a route that this vLLM doesn't have, or has turned off."""
-
-_EMPTY_PROMPT, _NATIVE_EMPTY_PROMPT = "No token_ids rendered", "The decoder prompt cannot be empty"
-"""Of one mistake, Render's words and native vLLM's, whose engine says them."""
-
+_log = get_logger(__name__)
 _one_rendered = msgspec.json.Decoder(RenderedRequest)
 _many_rendered = msgspec.json.Decoder(list[RenderedRequest])
 _chunk_answer = msgspec.json.Decoder(DerenderChunkAnswer)
@@ -59,7 +48,7 @@ _complete_answer = msgspec.json.Decoder(dict[str, Any])
 
 
 class VllmRenderClient:
-    """Calls the sidecar; mutable: per process the outstanding calls, and whether it keeps parsers alive.
+    """Calls the sidecar; mutable: per process the outstanding calls, its availability, and its live parsers.
 
     Args:
         pool: The HTTP client.
@@ -76,6 +65,7 @@ class VllmRenderClient:
         self._outstanding = dict.fromkeys(base_urls, 0)
         self._places = {base_url: asyncio.Semaphore(max_concurrent_calls) for base_url in base_urls}
         self._live: set[str] = set()
+        self._availability = Availability(base_urls)
 
     @property
     def num_outstanding(self) -> int:
@@ -89,23 +79,61 @@ class VllmRenderClient:
             RenderRejected: The sidecar judged the request; its error body is native vLLM's.
             RenderFault: No usable answer; the local tokenizer may step in.
         """
+        available = self._availability.available
+        if not available:
+            raise RenderSuspended("Render has kept failing")
+        base_url = min(available, key=self._outstanding.__getitem__)
         headers = {"X-Request-Id": client.peer_id, **client.forward_headers}
         if client.content_type is not None:
             headers["Content-Type"] = client.content_type
         try:
-            answer = await self._post(client.api.path + "/render", client.body, headers)
+            answer = await self._post(client.api.path + "/render", client.body, headers, base_url)
         except TransportFault as fault:
+            self._note(base_url, has_failed=True)
             if fault.kind is TransportFaultKind.TIMEOUT:
                 raise RenderTimeout("Render did not answer in time") from fault
             raise RenderUnreachable("Render can't be reached") from fault
+        self._note(base_url, has_failed=answer.status >= 500 and answer.status != 501)
         if answer.status != 200:
-            raise _render_error(answer, is_stream=client.is_stream)
+            raise render_error(answer, is_stream=client.is_stream)
         try:
             if client.api is Api.CHAT:
                 return [_one_rendered.decode(answer.body)]
             return _many_rendered.decode(answer.body)
         except msgspec.DecodeError as error:
             raise RenderMalformed("Render's answer is not a GenerateRequest") from error
+
+    async def probe_suspended(self, model: str) -> bool:
+        """Let every suspended process do a tiny render; an answer brings it back. `/health` would always be 200.
+
+        Args:
+            model: A name that the sidecar knows the model by.
+
+        Returns:
+            False, to be asked again soon: a process may be suspended at any time, and without one this costs nothing.
+        """
+        body = msgspec.json.encode({"model": model, "prompt": "1", "max_tokens": 1})
+        for base_url in self._availability.suspended:
+            try:
+                answer = await self._pool.request(
+                    "POST",
+                    base_url + Api.COMPLETIONS.path + "/render",
+                    body=body,
+                    headers=_JSON_HEADERS,
+                    timeout_seconds=self._timeout_seconds,
+                )
+            except TransportFault:
+                continue
+            if answer.status < 500:
+                self._note(base_url, has_failed=False)
+        return False
+
+    def _note(self, base_url: str, *, has_failed: bool) -> None:
+        """Let a render's outcome count for the process's availability."""
+        if has_failed and self._availability.failed(base_url):
+            _log.warning("render.suspended", sidecar=base_url)
+        elif not has_failed and self._availability.answered(base_url):
+            _log.info("render.resumed", sidecar=base_url)
 
     async def derender_complete(
         self, api: Api, body: bytes, forward_headers: Mapping[str, str] | None = None
@@ -164,7 +192,7 @@ class VllmRenderClient:
         if answer.status in ROUTE_ABSENT:
             self._live.discard(base_url)
             return None
-        return _decoded(answer, _chunk_answer)
+        return decoded(answer, _chunk_answer)
 
     async def find_live_processes(self) -> None:
         """Ask every process whether it keeps parsers alive."""
@@ -207,9 +235,9 @@ class VllmRenderClient:
         return False
 
     async def _derender(
-        self, api: Api, body: bytes, forward_headers: Mapping[str, str] | None, decoder: "msgspec.json.Decoder[_Answer]"
-    ) -> _Answer:
-        return _decoded(await self._derender_exchange(api.path + "/derender", body, forward_headers or {}), decoder)
+        self, api: Api, body: bytes, forward_headers: Mapping[str, str] | None, decoder: "msgspec.json.Decoder[Answer]"
+    ) -> Answer:
+        return decoded(await self._derender_exchange(api.path + "/derender", body, forward_headers or {}), decoder)
 
     async def _derender_exchange(
         self, path: str, body: bytes, forward_headers: Mapping[str, str], base_url: str | None = None
@@ -224,11 +252,11 @@ class VllmRenderClient:
     async def _post(
         self, path: str, body: bytes, headers: Mapping[str, str], base_url: str | None = None
     ) -> HttpResponse:
-        """Make a call on a process, by default the least busy one, when it has a free place.
+        """Make a call on a process, by default the least busy one that is available, when it has a free place.
 
         Places are given in the order of asking. A stream asks for one call at a time, so streams take turns.
         """
-        base_url = base_url or min(self._outstanding, key=self._outstanding.__getitem__)
+        base_url = base_url or min(self._availability.available or self._outstanding, key=self._outstanding.__getitem__)
         self._outstanding[base_url] += 1
         try:
             async with self._places[base_url]:
@@ -237,39 +265,3 @@ class VllmRenderClient:
                 )
         finally:
             self._outstanding[base_url] -= 1
-
-
-def _decoded(answer: HttpResponse, decoder: "msgspec.json.Decoder[_Answer]") -> _Answer:
-    if answer.status != 200:
-        raise _derender_error(answer)
-    try:
-        return decoder.decode(answer.body)
-    except msgspec.DecodeError as error:
-        raise DerenderUnavailable("Derender's answer is not an OpenAI response") from error
-
-
-def _render_error(answer: HttpResponse, *, is_stream: bool) -> RenderRejected | RenderFault:
-    """Map a status of /render: validation is the client's error, anything else is a reason to fall back."""
-    body = parse_error(answer.body)
-    message = body.message if body is not None else f"Render answered {answer.status}"
-    is_openai_error = body is not None and b'"error"' in answer.body
-    # An unknown model is 404 with an OpenAI body; an absent route is 404 with {"detail": ...}.
-    if answer.status in ROUTE_ABSENT and not (answer.status == 404 and is_openai_error):
-        return RenderUnsupported(message)
-    if answer.status >= 500 or answer.status == 401:
-        return RenderFailed(message)
-    if message == _EMPTY_PROMPT:
-        rejection = RenderRejected(_NATIVE_EMPTY_PROMPT, status=answer.status)
-        rejection.is_event = is_stream
-        return rejection
-    return RenderRejected(message, status=answer.status, raw_body=answer.body)
-
-
-def _derender_error(answer: HttpResponse) -> DerenderFault:
-    body = parse_error(answer.body)
-    message = f"Derender answered {answer.status}" + (f": {body.message}" if body is not None else "")
-    if answer.status in ROUTE_ABSENT:
-        return DerenderUnsupported(message)
-    if answer.status in (400, 422):
-        return DerenderRejected(message, status=answer.status)
-    return DerenderUnavailable(message)

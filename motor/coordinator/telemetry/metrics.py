@@ -27,6 +27,12 @@ class Metrics:
         self._fallbacks = Counter(
             "motor_render_fallback", "Requests that left the token chain.", ["reason"], registry=registry
         )
+        self._fallback_tokenizers = Counter(
+            "motor_fallback_tokenizer",
+            "Requests tokenized without Render: by the local tokenizer, or only estimated by length.",
+            ["source"],
+            registry=registry,
+        )
         self._native_choices = Counter(
             "motor_native_chain", "Requests that the token chain can't serve faithfully.", ["reason"], registry=registry
         )
@@ -72,6 +78,10 @@ class Metrics:
     def render_fallback(self, reason: str) -> None:
         """Count a request that left the token chain."""
         self._fallbacks.labels(reason).inc()
+
+    def tokenized_without_render(self, source: str) -> None:
+        """Count a request by who told its prompt's length: `local`, or `length` for an estimate."""
+        self._fallback_tokenizers.labels(source).inc()
 
     def native_chosen(self, reason: str) -> None:
         """Count a request that takes the native chain by choice."""
