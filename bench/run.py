@@ -6,7 +6,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 
-import uvloop
 from rich.console import Console
 
 from bench.figures import Report
@@ -29,7 +28,7 @@ def main() -> None:
     report = Report()
     for name in names:
         measure: Measure = import_module(GROUPS[name]).measure
-        uvloop.run(measure(report))
+        asyncio.run(measure(report))
     report.write(BUILD / "figures.json")
     report.print(Console())
 
