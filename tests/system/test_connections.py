@@ -89,11 +89,13 @@ async def test_a_peer_that_dies_later_is_not_asked_twice(stream: bool) -> None:
         async def work_for_a_while() -> None:
             await asyncio.sleep(STALE_WINDOW_SECONDS * 1.1)  # the time is what this test is about
 
+        await d.check_nothing_left()
+        num_closed, num_repeated = peer.num_closed_at_reuse, num_retries(d)
         peer.before_close = work_for_a_while
         answer = await d.post(CHAT, {**HELLO, "stream": stream})  # on the connection that the version was asked on
         assert (answer.status, answer.json["error"]["message"]) == (502, "the connection to the engine broke")
-        assert peer.num_closed_at_reuse == 1
-        assert num_retries(d) == 0
+        assert peer.num_closed_at_reuse == num_closed + 1
+        assert num_retries(d) == num_repeated
         assert engine.stats.requests["generate"] == 0
 
 
@@ -101,7 +103,7 @@ async def test_many_derender_calls_use_few_connections() -> None:
     """Each chunk's derender call reuses a connection: nothing is opened per token."""
     async with deployment() as d:
         assert d.render is not None
-        while d.render.stats.num_derenders < 150:
+        while d.render.stats.num_derenders < 60:
             async with open_stream(d, CHAT, user("Tell me a long story.", **QUIET)) as stream:
                 assert (await stream.rest())[-1] == DONE
         assert d.render.num_connections <= 4

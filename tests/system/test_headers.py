@@ -101,7 +101,8 @@ def check_trace(headers: dict[str, str]) -> str:
 @STREAMS
 async def test_the_token_chains_headers(stream: bool) -> None:
     async with recorded() as (d, sidecar, engine):
-        before = len(sidecar.heads), len(engine.heads)
+        await d.check_nothing_left()
+        before = len(sidecar.heads), len(engine.heads)  # what the Coordinator asked for itself
         answer = await d.post(CHAT, {**HELLO, "stream": stream}, CLIENT_HEADERS)
         assert answer.headers["x-motor-chain"] == "token"
         seen = sidecar.heads[before[0] :] + engine.heads[before[1] :]
@@ -111,7 +112,7 @@ async def test_the_token_chains_headers(stream: bool) -> None:
             assert "x-data-parallel-rank" not in headers
             assert "secret" not in str(headers)
             check_trace(headers)
-        [generate] = engine.headers_of("/inference/v1/generate")
+        [generate] = [headers for path, headers in engine.heads[before[1] :] if path == "/inference/v1/generate"]
         assert "from-client" in generate["x-request-id"]
 
 
