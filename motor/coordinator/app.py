@@ -6,7 +6,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ from motor.coordinator.instances.readiness import ReadinessProbe
 from motor.coordinator.instances.registry import InstanceRegistry
 from motor.coordinator.pipeline import Pipeline, TokenChain
 from motor.coordinator.render.local_tokenizer import LocalTokenizer
+from motor.coordinator.render.parity_probe import ParityProbe
 from motor.coordinator.render.peer_facts import PeerFactsFeed
 from motor.coordinator.render.sidecar_facts import SidecarFactsFeed
 from motor.coordinator.render.streaming_response import SessionSettings
@@ -62,6 +63,8 @@ RECHECK_SECONDS = 0.5
 
 Feed = Callable[[], Awaitable[bool]]
 """Asks peers; tells whether all of them answered."""
+Service = Callable[[], Coroutine[None, None, None]]
+"""Runs as long as the Coordinator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Coordinator:
     """A built Coordinator: its two applications, its background feeds, and what tests and operators look into."""
 
     feeds: tuple[Feed, ...]
+    services: tuple[Service, ...]
     applications: tuple[Application, ...]
     metrics: Metrics
     ledger: LoadLedger
@@ -102,10 +106,11 @@ async def coordinator(settings: Settings) -> AsyncIterator[Coordinator]:
     try:
         async with asyncio.TaskGroup() as tasks:
             built = _build(settings, metrics, pool)
-            feeds = [tasks.create_task(_repeat(feed)) for feed in built.feeds]
+            background = [tasks.create_task(_repeat(feed)) for feed in built.feeds]
+            background += [tasks.create_task(service()) for service in built.services]
             yield built
-            for feed in feeds:
-                feed.cancel()
+            for task in background:
+                task.cancel()
     finally:
         await pool.close()
 
@@ -134,16 +139,22 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     metaserver = None
     chain = None
     feeds: tuple[Feed, ...] = ()
+    services: tuple[Service, ...] = ()
     if render_client is not None:
-        facts = PeerFactsFeed(SidecarFactsFeed(render_client, names[0]), EngineFactsFeed(registry, pool, names[0]))
+        sidecar_facts = SidecarFactsFeed(render_client, names[0])
+        engine_facts = EngineFactsFeed(registry, pool, names[0])
+        probe = _parity_probe(settings, registry, pool, sidecar=sidecar_facts, engines=engine_facts, metrics=metrics)
+        facts = PeerFactsFeed(sidecar_facts, engine_facts, lambda: probe.stops_token_chain)
         feeds = (facts.refresh, partial(render_client.probe_suspended, names[0]))
+        services = (probe.run,)
         metaserver = _metaserver(settings, scheduler, engines)
         chain = _token_chain(
             settings,
             render_client,
             vocabulary,
             _rescheduler(settings, _topology(settings, scheduler, engines, metaserver, metrics), metrics),
-            facts,
+            facts=facts,
+            probe=probe,
         )
     gate = AdmissionGate(_flow_control(settings.flow_control))
     pipeline = Pipeline(
@@ -164,6 +175,7 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     cards = [ModelCard(name, started, settings.model.max_model_len) for name in names]
     return Coordinator(
         feeds=feeds,
+        services=services,
         applications=(
             public_application(edge, readiness.reasons, cards),
             management_application(edge, readiness.reasons),
@@ -228,12 +240,37 @@ def _rescheduler(settings: Settings, topology: Topology, metrics: Metrics) -> Re
     return Rescheduler(topology, rules, budget, random.random, metrics.retry_planned)
 
 
+def _parity_probe(
+    settings: Settings,
+    registry: InstanceRegistry,
+    pool: HttpPool,
+    *,
+    sidecar: SidecarFactsFeed,
+    engines: EngineFactsFeed,
+    metrics: Metrics,
+) -> ParityProbe:
+    timeout_seconds = settings.render_config.timeout_ms / 1000
+    return ParityProbe(
+        registry,
+        sidecar,
+        engines,
+        lambda instance: VllmRenderClient(pool, (instance.url,), timeout_seconds),
+        model=settings.model.served_model_name[0],
+        ratio=settings.parity_probe.ratio,
+        can_stop_token_chain=settings.parity_probe.stop_token_chain,
+        draw=random.random,
+        on_outcome=metrics.parity_probed,
+    )
+
+
 def _token_chain(
     settings: Settings,
     render_client: VllmRenderClient,
     vocabulary: Vocabulary,
     rescheduler: Rescheduler,
+    *,
     facts: PeerFactsFeed,
+    probe: ParityProbe,
 ) -> TokenChain:
     return TokenChain(
         tokenization=TokenizationService(
@@ -251,6 +288,7 @@ def _token_chain(
             marker_ids=vocabulary.marker_ids,
         ),
         facts=facts,
+        probe=probe,
         streams_many_prompts=settings.deploy_mode != "trigger",
     )
 

@@ -212,6 +212,15 @@ class StreamingSection(Section):
     client_stall_seconds: Seconds = Field(60, description="A client that reads nothing for so long is closed.")
 
 
+class ParityProbeSection(Section):
+    """Whether engines make the same prompts as the sidecar."""
+
+    ratio: float = Field(0.0, ge=0, le=1, description="Share of requests that an engine renders too, to compare.")
+    stop_token_chain: bool = Field(
+        False, description="After a difference, take the native chain until the sidecar or that engine has changed."
+    )
+
+
 class LoggingSection(Section):
     """Logs on standard error."""
 
@@ -238,6 +247,7 @@ class Settings(Section):
     relay: RelaySection = Field(RelaySection(), description="What happens after an engine's failure.")
     flow_control: FlowControlSection = Field(FlowControlSection(), description="How many tokens may be in flight.")
     streaming: StreamingSection = Field(StreamingSection(), description="Streamed answers.")
+    parity_probe: ParityProbeSection = Field(ParityProbeSection(), description="Checks of rendered prompts.")
     logging: LoggingSection = Field(LoggingSection(), description="Logs.")
 
     @model_validator(mode="before")

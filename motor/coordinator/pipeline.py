@@ -12,6 +12,7 @@ from motor.coordinator.flow_control.admission import Admission
 from motor.coordinator.flow_control.gate import AdmissionLease
 from motor.coordinator.render.chain_choice import native_reason
 from motor.coordinator.render.models import ChunkSink, TokenizedBatch, TokenizedRequest
+from motor.coordinator.render.parity_probe import ParityProbe
 from motor.coordinator.render.peer_facts import PeerFactsFeed
 from motor.coordinator.render.response import complete_response
 from motor.coordinator.render.streaming_response import SessionSettings, StreamingRenderSession
@@ -40,6 +41,7 @@ class TokenChain:
         session: How streaming sessions behave.
         streams_many_prompts: Whether the topology streams prompt lists; Trigger leaves them to the native chain.
         facts: What is known of the peers.
+        probe: Checks the rendered ids of some requests.
     """
 
     tokenization: TokenizationService
@@ -48,6 +50,7 @@ class TokenChain:
     model: str
     session: SessionSettings
     facts: PeerFactsFeed
+    probe: ParityProbe
     streams_many_prompts: bool = True
 
 
@@ -113,6 +116,7 @@ class Pipeline:
         try:
             with exchange.clock.stage("render"):
                 batch = await self._chain.tokenization.tokenize(exchange.client)
+            self._chain.probe.offer(batch)
         except RenderFault as fault:
             with exchange.clock.stage("render"):
                 num_prompt_tokens = await self._count_locally(self._chain, exchange.client, fault)
@@ -132,7 +136,9 @@ class Pipeline:
     async def _count_prompt_tokens(self, chain: TokenChain, client: ClientRequest) -> int:
         """Render's ids count the load on the native chain too; what Render refuses, the engine judges alone."""
         try:
-            return (await chain.tokenization.tokenize(client)).num_prompt_tokens
+            batch = await chain.tokenization.tokenize(client)
+            chain.probe.offer(batch)
+            return batch.num_prompt_tokens
         except RequestInvalid:
             return 0
         except RenderFault as fault:

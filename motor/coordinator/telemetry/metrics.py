@@ -43,6 +43,18 @@ class Metrics:
         self._topologies = Counter(
             "motor_topology", "Attempts by topology and why.", ["topology", "reason"], registry=registry
         )
+        self._parity_probes = Counter(
+            "motor_token_parity_probes",
+            "Requests that an instance rendered too: match, mismatch or unanswered.",
+            ["instance", "outcome"],
+            registry=registry,
+        )
+        self._parity_mismatches = Counter(
+            "motor_token_parity_mismatch",
+            "Requests whose ids by the sidecar and by an instance differ.",
+            ["instance"],
+            registry=registry,
+        )
         self._disconnects = Counter("motor_client_disconnects", "Clients that left early.", registry=registry)
         self._connection_retries = Counter(
             "motor_connection_retries", "Requests repeated on a fresh connection.", registry=registry
@@ -98,6 +110,12 @@ class Metrics:
     def retry_planned(self, plan: str) -> None:
         """Count a decision after a failed attempt."""
         self._retries.labels(plan).inc()
+
+    def parity_probed(self, instance: str, outcome: str) -> None:
+        """Count a request that was rendered twice."""
+        self._parity_probes.labels(instance, outcome).inc()
+        if outcome == "mismatch":
+            self._parity_mismatches.labels(instance).inc()
 
     def client_disconnected(self) -> None:
         """Count a client that left before its answer's end."""
