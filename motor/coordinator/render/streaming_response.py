@@ -229,6 +229,7 @@ class StreamingRenderSession:
             await lane.inbox.drained()
             num_taken_back = lane.stream.end_attempt()
             if num_taken_back:
+                self._num_shown_tokens -= num_taken_back
                 self._merge.skip(lane.prompt_index, lane.stream.choice_index, -num_taken_back)
                 if lane.logprobs is not None:
                     lane.logprobs.take_back_attempt()
@@ -237,7 +238,11 @@ class StreamingRenderSession:
         """Return what the client has of a prompt."""
         stream = lanes[0].stream
         return StreamProgress(
-            stream.committed_ids, self._sink.has_started, len(self._lanes), stream.committed.has_content
+            stream.committed_ids,
+            self._sink.has_started,
+            len(self._lanes),
+            stream.committed.has_content,
+            all(lane.stream.is_finished for lane in lanes),
         )
 
 

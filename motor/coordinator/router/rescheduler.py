@@ -118,6 +118,8 @@ class Rescheduler:
             except EngineFault as fault:
                 await sink.end_attempt()
                 progress = sink.progress()
+                if progress.is_finished:
+                    return  # only what nobody waits for has failed
                 plan = plan_retry(request, progress, allow_approximate=self._rules.allow_approximate)
                 if isinstance(plan, FinishByLength):
                     await sink.put(GenerateChunk(choices=_length_ending().choices))
