@@ -26,21 +26,25 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _Expected:
-    """A decode that may call; mutable: both scopes, `error`."""
+    """A decode that may call; mutable: both scopes, `error`, `has_ended`."""
 
     attempt: Attempt
     request: TokenizedRequest
     decode_scope: asyncio.Timeout
     prefill_scope: asyncio.Timeout | None = None
     error: MotorError | None = None
+    has_ended: bool = False
 
     def fail_decode(self, error: MotorError) -> None:
         """Prefill has failed: the decode that waits for it ends with the same error."""
+        if self.has_ended:
+            return  # a scope that was left can't be rescheduled
         self.error = error
         self.decode_scope.reschedule(asyncio.get_running_loop().time())
 
     def end_prefill(self) -> None:
         """The decode has ended: nobody wants the prefill any more."""
+        self.has_ended = True
         if self.prefill_scope is not None:
             self.prefill_scope.reschedule(asyncio.get_running_loop().time())
 
