@@ -17,7 +17,7 @@ from motor.coordinator.domain.errors import (
     MotorError,
     TokenOnlyUnsupported,
 )
-from motor.coordinator.domain.generation import GenerateChunk, GenerateResponse
+from motor.coordinator.domain.generation import GenerateChoice, GenerateChunk, GenerateResponse
 from motor.coordinator.transport.faults import TransportFault, TransportFaultKind
 from motor.coordinator.transport.http_pool import HttpPool, HttpStream
 from motor.coordinator.wire.openai import error_of, parse_error
@@ -28,6 +28,7 @@ _TOKEN_ONLY_ABSENT = frozenset({403, 404, 405, 501})
 _CHOICES_LIMIT = "max_num_seqs"
 """Generate refuses an `n` over the engine's batch size, which native vLLM takes in turns."""
 
+_STOP_REASON_MEMBER = b'"stop_reason"'
 _NOT_NOW = frozenset({408, 429})
 
 _chunk_decoder = msgspec.json.Decoder(GenerateChunk)
@@ -71,8 +72,7 @@ class TokenEngineClient:
     Args:
         pool: The HTTP client.
         timeouts: Limits of every call.
-        eos_token_id: The tokenizer's end-of-sequence id, if known. An engine without a tokenizer reports it as the
-            stop reason of every ordinary ending, where native vLLM reports none.
+        eos_token_id: The tokenizer's end-of-sequence id, if known: an ending by it has no stop reason in native vLLM's words.
     """
 
     def __init__(self, pool: HttpPool, timeouts: EngineTimeouts, eos_token_id: int | None = None) -> None:
@@ -105,8 +105,7 @@ class TokenEngineClient:
         except msgspec.DecodeError as error:
             raise EngineBroken("the engine's answer is not a GenerateResponse") from error
         for choice in response.choices:
-            if choice.stop_reason is not None and choice.stop_reason == self._eos_token_id:
-                choice.stop_reason = None
+            _settle_stop_reason(choice, answer.body, self._eos_token_id)
         return response
 
     @asynccontextmanager
@@ -187,9 +186,21 @@ class EngineStream:
                 raise EngineBroken("the engine's stream has a choice that was not asked for or has finished")
             if choice.finish_reason is not None:
                 self._unfinished.discard(choice.index)
-                if choice.stop_reason == self._eos_token_id:
-                    choice.stop_reason = None
+                _settle_stop_reason(choice, payload, self._eos_token_id)
         return chunk
+
+
+def _settle_stop_reason(choice: GenerateChoice, payload: bytes, eos_token_id: int | None) -> None:
+    """Tell the end of a choice as native vLLM does: nothing of the tokenizer's end-of-sequence id, but of any other.
+
+    An engine without a tokenizer tells the former; before 0.32 none tells the latter, and has no member for it.
+    """
+    if choice.finish_reason != "stop" or eos_token_id is None:
+        return
+    if choice.token_ids and _STOP_REASON_MEMBER not in payload:
+        choice.stop_reason = choice.token_ids[-1]
+    if choice.stop_reason == eos_token_id:
+        choice.stop_reason = None
 
 
 def _engine_fault(fault: TransportFault) -> EngineFault:
