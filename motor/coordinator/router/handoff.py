@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from motor.coordinator.domain.errors import EngineFault, MotorError
+from motor.coordinator.domain.errors import EngineFault, MotorError, TokenOnlyUnsupported
 from motor.coordinator.domain.generation import GenerateChunk, GenerateResponse, GenerateUsage
 from motor.coordinator.domain.instance import Role
 from motor.coordinator.engine.token_engine_client import EngineRequest, TokenEngineClient
@@ -116,8 +116,14 @@ class HandoffTopology:
             return response
 
     def _alone_for(self, request: TokenizedRequest) -> UnionTopology | None:
-        """Return the topology that serves without prefill, if this request must or has to be content with it."""
+        """Return the topology that serves without prefill, if this request must or has to be content with it.
+
+        Raises:
+            TokenOnlyUnsupported: It must, and may not.
+        """
         reason = _alone_reason(request)
+        if reason is not None and self._alone is None:
+            raise TokenOnlyUnsupported(f"decode can't take over what prefill computes ({reason})")
         if reason is None and not self._scheduler.has_usable(Role.PREFILL):
             reason = "no_prefill"
         if reason is None or self._alone is None:

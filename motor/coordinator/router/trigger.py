@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from motor.coordinator.domain.errors import EngineFault, MotorError, TransferUnknown
+from motor.coordinator.domain.errors import EngineFault, MotorError, TokenOnlyUnsupported, TransferUnknown
 from motor.coordinator.domain.generation import GenerateChunk, GenerateResponse
 from motor.coordinator.domain.instance import Role
 from motor.coordinator.engine.token_engine_client import EngineRequest, TokenEngineClient
@@ -173,7 +173,10 @@ class TriggerTopology:
             return validated(await self._engines.generate(url, wire_form), request)
 
     def _alone_for(self, request: TokenizedRequest) -> UnionTopology | None:
+        """Return the topology that serves without prefill; raises as Handoff's if there must be one."""
         reason = "several_choices" if request.num_choices > 1 else None
+        if reason is not None and self._alone is None:
+            raise TokenOnlyUnsupported(f"decode can't take over what prefill computes ({reason})")
         if reason is None and not self._scheduler.has_usable(Role.PREFILL):
             reason = "no_prefill"
         if reason is None or self._alone is None:
