@@ -99,6 +99,11 @@ class Deployment:
         async with self.http.get(url) as response:
             return Answer(response.status, response.headers, await response.read())
 
+    async def wait_for_render(self) -> None:
+        """Probe the sidecar as the Coordinator does from time to time; afterwards what answers is in use again."""
+        for feed in self.built.feeds:
+            await feed()
+
     @property
     def num_generates(self) -> int:
         """Token-only requests that engines have had."""

@@ -4,7 +4,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from motor.coordinator.domain.errors import MotorError, RenderFault, RequestInvalid, TokenOnlyUnsupported, root_cause
+from motor.coordinator.domain.errors import (
+    ChoicesUnsupported,
+    MotorError,
+    RenderFault,
+    RequestInvalid,
+    TokenOnlyUnsupported,
+    root_cause,
+)
 from motor.coordinator.domain.generation import GenerateResponse
 from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.engine.openai_engine_client import NativeRequest
@@ -125,6 +132,8 @@ class Pipeline:
         try:
             await self._serve_tokens(self._chain, batch, exchange)
         except TokenOnlyUnsupported as error:
+            if error.instance_id is not None and not isinstance(error, ChoicesUnsupported):
+                self._chain.facts.generate_refused(error.instance_id)
             if exchange.sink.has_started:
                 raise
             await self._fall_back(exchange, error, batch.num_prompt_tokens)

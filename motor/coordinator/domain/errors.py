@@ -184,11 +184,18 @@ class TransferUnknown(RequestInvalid):
 
 
 class TokenOnlyUnsupported(MotorError):
-    """This engine has no token-only generate (403, 404, 405, 501); the native chain may serve instead."""
+    """The engine `instance_id` has no token-only generate (403, 404, 405, 501); the native chain may serve instead."""
 
     domain, kind = "engine", "token_only_unsupported"
     default_status, default_type = 501, "NotImplementedError"
     allows_fallback = True
+    instance_id: str | None = None
+
+
+class ChoicesUnsupported(TokenOnlyUnsupported):
+    """Token-only generate is there, but makes fewer choices at once than native answers may have."""
+
+    kind = "choices_unsupported"
 
 
 class EngineFault(MotorError):

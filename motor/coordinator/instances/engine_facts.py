@@ -81,6 +81,11 @@ class EngineFactsFeed:
         """The fingerprint that the engines share; of the first that has one, if they differ."""
         return next((f.system_fingerprint for f in self._facts.values() if f.system_fingerprint is not None), None)
 
+    def generate_refused(self, instance_id: str) -> None:
+        """Note that an instance has answered token-only generate as one that lacks it; the next refresh asks again."""
+        known = self._facts.get(instance_id, EngineFacts(version=""))
+        self._facts[instance_id] = replace(known, has_generate=False)
+
     async def refresh(self) -> bool:
         """Ask all instances once; one that doesn't answer keeps what is known of it.
 

@@ -48,6 +48,10 @@ class PeerFactsFeed:
         """What answers tell of the peers."""
         return AnswerFacts(self._engines.system_fingerprint, self._sidecar.has_parser)
 
+    def generate_refused(self, instance_id: str) -> None:
+        """Note that an engine lacks token-only generate, so that no further request finds it out for itself."""
+        self._engines.generate_refused(instance_id)
+
     async def refresh(self) -> bool:
         """Ask everyone once, and log each shortcoming when it comes and when it goes.
 

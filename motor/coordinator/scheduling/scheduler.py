@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from motor.coordinator.domain.errors import EngineFault, NoInstanceAvailable
+from motor.coordinator.domain.errors import EngineFault, NoInstanceAvailable, TokenOnlyUnsupported
 from motor.coordinator.domain.instance import Instance, Role
 from motor.coordinator.instances.breaker_board import BreakerBoard
 from motor.coordinator.instances.registry import InstanceRegistry
@@ -47,6 +47,10 @@ class Scheduler:
                 self._breakers.failed(instance.id)
             else:
                 self._breakers.abandoned(instance.id)
+            raise
+        except TokenOnlyUnsupported as error:
+            error.instance_id = error.instance_id or instance.id
+            self._breakers.abandoned(instance.id)
             raise
         except BaseException:
             self._breakers.abandoned(instance.id)
