@@ -32,13 +32,11 @@ async def measure(report: Report) -> None:
         async with (
             simulated_engine("--tokens-per-second", str(TOKENS_PER_SECOND)) as engine,
             simulated_render() as render,
+            vllm_router(router, engine.url) as yardstick,
+            coordinator(engine.url, name="native") as native,
+            coordinator(engine.url, render.url, name="token") as token,
         ):
-            async with (
-                vllm_router(router, engine.url) as yardstick,
-                coordinator(engine.url, name="native") as native,
-                coordinator(engine.url, render.url, name="token") as token,
-            ):
-                await _measure_streams(report, yardstick, native, token)
+            await _measure_streams(report, yardstick, native, token)
         async with simulated_engine() as engine:
             async with vllm_router(router, engine.url) as yardstick, coordinator(engine.url, name="native") as native:
                 await _measure_requests(report, yardstick, native)

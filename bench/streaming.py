@@ -55,7 +55,7 @@ async def _cost(engine: Server, sidecar: Server) -> tuple[float, float, float]:
     Raises:
         AssertionError: A streamed answer is not what the complete one is.
     """
-    async with coordinator(engine.url, sidecar.url, name=sidecar.name + "-coordinator") as serving:
+    async with coordinator(engine.url, sidecar.url, name=sidecar.name + "-coordinator") as serving:  # noqa: SIM117 - as long as the server runs
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as http:
             await ask(http, serving.url, WARM_UP, is_stream=True)
             seconds: dict[int, float] = {}
@@ -65,7 +65,7 @@ async def _cost(engine: Server, sidecar: Server) -> tuple[float, float, float]:
                 seconds[length] = sidecar.cpu_seconds - before
                 complete = await ask(http, serving.url, length, is_stream=False)
                 assert streamed.parts == complete.parts, f"streamed and complete answers of {length} tokens differ"
-                assert streamed.calls and streamed.reasoning and streamed.content
+                assert all((streamed.calls, streamed.reasoning, streamed.content))
     return seconds[LONG], seconds[HALF], quantiles(streamed.gaps, n=20)[-1] * 1000
 
 

@@ -144,7 +144,12 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
         sidecar_facts = SidecarFactsFeed(render_client, names[0])
         engine_facts = EngineFactsFeed(registry, pool, names[0])
         probe = _parity_probe(settings, registry, pool, sidecar=sidecar_facts, engines=engine_facts, metrics=metrics)
-        facts = PeerFactsFeed(sidecar_facts, engine_facts, lambda: probe.stops_token_chain)
+        facts = PeerFactsFeed(
+            sidecar_facts,
+            engine_facts,
+            lambda: probe.stops_token_chain,
+            is_eos_known=vocabulary.eos_token_id is not None,
+        )
         feeds = (facts.refresh, partial(render_client.probe_suspended, names[0]))
         services = (probe.run,)
         metaserver = _metaserver(settings, scheduler, engines)

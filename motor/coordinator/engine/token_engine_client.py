@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from motor.coordinator.domain.errors import (
+    ChoicesUnsupported,
     EngineBroken,
     EngineFailed,
     EngineFault,
@@ -72,7 +73,7 @@ class TokenEngineClient:
     Args:
         pool: The HTTP client.
         timeouts: Limits of every call.
-        eos_token_id: The tokenizer's end-of-sequence id, if known: an ending by it has no stop reason in native vLLM's words.
+        eos_token_id: The tokenizer's end-of-sequence id, if known: native vLLM gives its ending no stop reason.
     """
 
     def __init__(self, pool: HttpPool, timeouts: EngineTimeouts, eos_token_id: int | None = None) -> None:
@@ -221,7 +222,7 @@ def _status_error(status: int, payload: bytes) -> MotorError:
     if status in _TOKEN_ONLY_ABSENT and not (status == 404 and is_openai_error):
         return TokenOnlyUnsupported("the engine has no token-only generate")
     if _CHOICES_LIMIT in message:
-        return TokenOnlyUnsupported("token-only generate makes fewer choices at once than native answers may have")
+        return ChoicesUnsupported("token-only generate makes fewer choices at once than native answers may have")
     if 400 <= status < 500 and status not in _NOT_NOW:
         raw = payload if is_openai_error else None
         return EngineRejected(message, status=status, error_type=body.type if body else None, raw_body=raw)

@@ -10,7 +10,10 @@ class AnswerFacts:
     Attributes:
         system_fingerprint: What native answers of these engines carry; `None` while unknown.
         has_parser: Whether the sidecar has a reasoning or tool parser.
+        shows_cut_characters: Whether complete answers end in U+FFFD where a character lacks its last ids; native vLLM
+            leaves it out.
     """
 
     system_fingerprint: str | None = None
     has_parser: bool = False
+    shows_cut_characters: bool = False

@@ -29,6 +29,8 @@ class PeerFacts:
         has_derender: Whether the sidecar has the route.
         has_generate: Whether every engine that has answered has the route.
         has_drifted: Whether engines render other prompts than the sidecar, and that is to stop the token chain.
+        keeps_spaces: Whether a sidecar before 0.32 keeps the space before an answer's first word.
+        is_eos_known: Whether it is known which id's ending has no stop reason; engines before 0.32 don't tell.
     """
 
     sidecar_version: Version | None = None
@@ -36,6 +38,8 @@ class PeerFacts:
     has_derender: bool = True
     has_generate: bool = True
     has_drifted: bool = False
+    keeps_spaces: bool = True
+    is_eos_known: bool = True
 
     @property
     def oldest_version(self) -> Version:
@@ -46,7 +50,7 @@ class PeerFacts:
 
 def native_reason(client: ClientRequest, peers: PeerFacts) -> str | None:
     """Return why the native chain must serve this request, or `None` if the token chain can."""
-    return _peer_reason(peers) or _version_reason(client, peers.oldest_version) or _feature_reason(client)
+    return _peer_reason(peers) or _version_reason(client, peers) or _feature_reason(client)
 
 
 def shortcomings(peers: PeerFacts) -> list[str]:
@@ -61,6 +65,8 @@ def shortcomings(peers: PeerFacts) -> list[str]:
         )
     if peers.has_drifted:
         found.append("engines render other prompts than the sidecar; every request takes the native chain")
+    if peers.oldest_version < FIRST_FAITHFUL and not peers.keeps_spaces:
+        found.append("the sidecar's answers lose their first space; every request takes the native chain")
     for name, version in (("sidecar", peers.sidecar_version), ("engine", peers.engine_version)):
         if version is not None and version < FIRST_FAITHFUL:
             effect = next(effect for first, effect in _EFFECTS if version < first)
@@ -76,13 +82,18 @@ def _peer_reason(peers: PeerFacts) -> str | None:
     return "prompt_drift" if peers.has_drifted else None
 
 
-def _version_reason(client: ClientRequest, oldest: Version) -> str | None:
+def _version_reason(client: ClientRequest, peers: PeerFacts) -> str | None:
+    oldest = peers.oldest_version
     if oldest >= FIRST_FAITHFUL:
         return None
     if oldest < FIRST_DERENDER:
         return "version_derender"
     if client.is_stream and oldest < FIRST_STREAM:
         return "version_streaming"
+    if not peers.keeps_spaces:
+        return "version_spaces"
+    if not peers.is_eos_known and peers.engine_version is not None and peers.engine_version < FIRST_FAITHFUL:
+        return "version_stop_reason"
     return next((reason for reason, applies in _OLD_VERSION_RULES if applies(client)), None)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from motor.coordinator.instances.engine_facts import EngineFactsFeed
 from motor.coordinator.render.answer_facts import AnswerFacts
-from motor.coordinator.render.chain_choice import PeerFacts, shortcomings
+from motor.coordinator.render.chain_choice import FIRST_FAITHFUL, PeerFacts, shortcomings
 from motor.coordinator.render.sidecar_facts import SidecarFactsFeed
 from motor.coordinator.telemetry.log import get_logger
 
@@ -19,6 +19,7 @@ class PeerFactsFeed:
         sidecar: What the sidecar tells.
         engines: What engines tell.
         has_drifted: Whether a detected drift stops the token chain now.
+        is_eos_known: Whether the tokenizer's end-of-sequence id is known.
     """
 
     def __init__(
@@ -26,10 +27,13 @@ class PeerFactsFeed:
         sidecar: SidecarFactsFeed,
         engines: EngineFactsFeed,
         has_drifted: Callable[[], bool] = lambda: False,
+        *,
+        is_eos_known: bool = True,
     ) -> None:
         self._sidecar = sidecar
         self._engines = engines
         self._has_drifted = has_drifted
+        self._is_eos_known = is_eos_known
         self._logged: list[str] = []
 
     @property
@@ -41,12 +45,19 @@ class PeerFactsFeed:
             has_derender=self._sidecar.has_derender,
             has_generate=all(facts.has_generate for facts in self._engines.facts.values()),
             has_drifted=self._has_drifted(),
+            keeps_spaces=self._sidecar.keeps_spaces,
+            is_eos_known=self._is_eos_known,
         )
 
     @property
     def answer(self) -> AnswerFacts:
         """What answers tell of the peers."""
-        return AnswerFacts(self._engines.system_fingerprint, self._sidecar.has_parser)
+        version = self._sidecar.version
+        return AnswerFacts(
+            self._engines.system_fingerprint,
+            self._sidecar.has_parser,
+            shows_cut_characters=version is not None and version < FIRST_FAITHFUL,
+        )
 
     def generate_refused(self, instance_id: str) -> None:
         """Note that an engine lacks token-only generate, so that no further request finds it out for itself."""

@@ -50,6 +50,8 @@ async def complete_response(
     for index, (choice, engine_choice) in enumerate(zip(shown, engine_choices, strict=True)):
         choice["index"] = index
         _complete_choice(choice, engine_choice, batch, stop)
+        if facts.shows_cut_characters and client.api is Api.COMPLETIONS:
+            choice["text"] = choice["text"].rstrip("\N{REPLACEMENT CHARACTER}")
         if client.flag("return_token_ids") and not is_hidden:
             choice["token_ids"] = engine_choice.token_ids
     await _add_logprobs(shown, batch, responses, None if is_hidden else derenderer, model)
