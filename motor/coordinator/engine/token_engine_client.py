@@ -73,7 +73,7 @@ class TokenEngineClient:
     Args:
         pool: The HTTP client.
         timeouts: Limits of every call.
-        eos_token_id: The tokenizer's end-of-sequence id, if known: native vLLM gives its ending no stop reason.
+        eos_token_id: The tokenizer's end-of-sequence id, if known: an ending by it has no stop reason in native vLLM.
     """
 
     def __init__(self, pool: HttpPool, timeouts: EngineTimeouts, eos_token_id: int | None = None) -> None:
