@@ -37,9 +37,12 @@ async def measure(report: Report) -> None:
             coordinator(engine.url, render.url, name="token") as token,
         ):
             await _measure_streams(report, yardstick, native, token)
-        async with simulated_engine() as engine:
-            async with vllm_router(router, engine.url) as yardstick, coordinator(engine.url, name="native") as native:
-                await _measure_requests(report, yardstick, native)
+        async with (
+            simulated_engine() as engine,
+            vllm_router(router, engine.url) as yardstick,
+            coordinator(engine.url, name="native") as native,
+        ):
+            await _measure_requests(report, yardstick, native)
     await measure_real_times(report, COMMAND)
 
 

@@ -117,7 +117,11 @@ async def coordinator(settings: Settings) -> AsyncIterator[Coordinator]:
 
 async def _repeat(feed: Feed) -> None:
     while True:
-        have_all_answered = await feed()
+        try:
+            have_all_answered = await feed()
+        except Exception as error:  # noqa: BLE001 - whatever a peer answers to a background question, serving goes on
+            _log.exception("feed.failed", error_type=type(error).__name__)
+            have_all_answered = True
         await asyncio.sleep(FEED_SECONDS if have_all_answered else RECHECK_SECONDS)
 
 
