@@ -14,6 +14,7 @@ from functools import partial
 from motor.coordinator.api.application import ModelCard, management_application, public_application
 from motor.coordinator.api.endpoints import Edge, EdgeLimits
 from motor.coordinator.api.metaserver import metaserver_application
+from motor.coordinator.api.request_limits import RequestLimits
 from motor.coordinator.api.server import Application, ServerLimits, listen, run_applications
 from motor.coordinator.config import FlowControlSection, Settings
 from motor.coordinator.domain.instance import Instance, Role
@@ -175,7 +176,9 @@ def _build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     )
     limits = EdgeLimits(
         settings.api.max_body_bytes,
+        settings.api.body_idle_timeout_seconds,
         settings.streaming.client_stall_seconds,
+        RequestLimits(settings.limits.max_prompts, settings.limits.max_n),
         settings.flow_control.tenant_header.lower(),
     )
     edge = Edge(pipeline, metrics, RecentRequests(), _trace_headers, limits)

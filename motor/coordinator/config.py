@@ -72,8 +72,18 @@ class ApiSection(Section):
     host: str = Field("0.0.0.0", min_length=1, description="Address to listen on.")
     port: Port = Field(1025, description="TCP port.")
     max_body_bytes: int = Field(64 * 1024 * 1024, gt=0, description="Largest request body; a larger one is a 413.")
+    body_idle_timeout_seconds: Seconds = Field(
+        60, description="A client that sends nothing of its request's body for so long is answered with 408."
+    )
     keep_alive_timeout_seconds: int = Field(75, gt=0, description="How long an idle client connection is kept.")
     shutdown_grace_seconds: int = Field(30, ge=0, description="How long requests may go on after SIGTERM.")
+
+
+class LimitsSection(Section):
+    """How much one request may ask for."""
+
+    max_prompts: int = Field(1024, gt=0, description="Prompts of a Completions request.")
+    max_n: int = Field(1024, gt=0, description="Choices for each prompt.")
 
 
 class ManagementSection(Section):
@@ -232,6 +242,7 @@ class Settings(Section):
     """The whole configuration."""
 
     api: ApiSection = Field(ApiSection(), description="The server that clients reach.")
+    limits: LimitsSection = Field(LimitsSection(), description="How much one request may ask for.")
     management: ManagementSection = Field(ManagementSection(), description="The server that operators reach.")
     model: ModelSection = Field(description="The model.")
     deploy_mode: Literal["union", "handoff", "trigger"] = Field("union", description="The topology.")

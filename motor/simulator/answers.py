@@ -80,6 +80,8 @@ async def read_json(request: web.Request) -> dict[str, Any]:
         decoded = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise schema_error("body.0", f"JSON decode error: {error}", "json_invalid") from error
+    except RecursionError as error:
+        raise RequestRejected("There was an error parsing the body", error_type="Bad Request") from error
     if not isinstance(decoded, dict):
         raise schema_error("body", "Input should be a valid dictionary", "model_attributes_type")
     return decoded

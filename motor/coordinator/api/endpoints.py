@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from motor.coordinator.api.client_sink import ClientSink, serve_while_connected
 from motor.coordinator.api.connection import reset_of
+from motor.coordinator.api.request_limits import RequestLimits
 from motor.coordinator.api.request_parsing import (
     TraceHeaders,
     header,
@@ -36,12 +37,16 @@ class EdgeLimits:
 
     Attributes:
         max_body_bytes: Of a request.
+        body_idle_seconds: How long a client may send nothing of its request's body.
         stall_seconds: How long a client may read nothing while we have something for it.
+        of_request: How much it may ask for.
         tenant_header: Lower-case name of the header that names the tenant; empty if all are one.
     """
 
     max_body_bytes: int
+    body_idle_seconds: float
     stall_seconds: float
+    of_request: RequestLimits
     tenant_header: str = ""
 
 
@@ -101,6 +106,8 @@ async def _tell(sink: ClientSink, error: MotorError) -> None:
         await sink.start(200, EVENT_STREAM_HEADERS)
     if not sink.has_started:
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
+        if error.status == 408:
+            headers.append((b"connection", b"close"))  # the rest of the body may come at any time
         if isinstance(error, TooManyRequests):
             headers.append((b"retry-after", str(error.retry_after_seconds).encode()))
         await sink.start(error.status, headers)
@@ -124,8 +131,9 @@ class OpenAiEndpoint:
 
         async def work(sink: ClientSink, clock: StageClock) -> None:
             edge = self._edge
-            body = await read_body(scope, receive, edge.limits.max_body_bytes)
+            body = await read_body(scope, receive, edge.limits.max_body_bytes, edge.limits.body_idle_seconds)
             client = parse_client_request(scope, self._api, body, edge.trace_headers, edge.limits.tenant_header)
+            edge.limits.of_request.check(client)
             with bind_request(request_id=client.peer_id):
                 serving = edge.pipeline.serve(Exchange(client, native_request(scope, body), sink, clock))
                 try:
@@ -147,7 +155,7 @@ class NativeEndpoint:
 
         async def work(sink: ClientSink, clock: StageClock) -> None:
             edge = self._edge
-            body = await read_body(scope, receive, edge.limits.max_body_bytes)
+            body = await read_body(scope, receive, edge.limits.max_body_bytes, edge.limits.body_idle_seconds)
             headers = edge.trace_headers(header(scope, b"traceparent"), header(scope, b"tracestate"))
             relaying = edge.pipeline.relay(native_request(scope, body), headers, sink)
             await serve_while_connected(relaying, receive, sink, edge.limits.stall_seconds)

@@ -1,5 +1,6 @@
 """From ASGI to our request values: body limit, ids, headers that go on to peers."""
 
+import asyncio
 import hashlib
 import re
 import secrets
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from starlette.types import Receive, Scope
 
-from motor.coordinator.domain.errors import BodyTooLarge, ClientGone
+from motor.coordinator.domain.errors import BodyTooLarge, ClientGone, RequestInvalid
 from motor.coordinator.domain.request import Api, ClientRequest
 from motor.coordinator.engine.openai_engine_client import NativeRequest
 from motor.coordinator.wire.openai import decode_request
@@ -17,11 +18,12 @@ TraceHeaders = Callable[[str | None, str | None], dict[str, str]]
 """Makes the `traceparent` and `tracestate` for our peers from the client's."""
 
 
-async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, max_bytes: int, idle_seconds: float = 60.0) -> bytes:
     """Return the whole body.
 
     Raises:
         BodyTooLarge: It is, or says it is, over the limit.
+        RequestInvalid: Nothing of it came for `idle_seconds` (408).
         ClientGone: The client left before its end.
     """
     declared = header(scope, b"content-length")
@@ -30,7 +32,12 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     num_bytes = 0
     while True:
-        message = await receive()
+        try:
+            async with asyncio.timeout(idle_seconds):
+                message = await receive()
+        except TimeoutError:
+            late = f"nothing of the request body came for {idle_seconds:g} seconds"
+            raise RequestInvalid(late, status=408, error_type="RequestTimeoutError") from None
         if message["type"] == "http.disconnect":
             raise ClientGone("the client left before the end of its request")
         piece = message.get("body", b"")
