@@ -89,6 +89,5 @@ COMPLETIONS: dict[str, dict[str, Any]] = {
     "ids": {"prompt": [5, 6, 7]},
     "texts": {"prompt": ["a", "def add(a, b):"]},
     "lists of ids": {"prompt": [[1, 2], [3]]},
-    "mixed": {"prompt": ["a", [1, 2]]},
 }
 """Completion requests, without `model`."""
