@@ -47,6 +47,11 @@ class PeerFacts:
         known = (version for version in (self.sidecar_version, self.engine_version) if version is not None)
         return min(known, default=FIRST_FAITHFUL)
 
+    @property
+    def hides_stop_reason(self) -> bool:
+        """Whether the ending of an answer is neither told nor can be inferred."""
+        return not self.is_eos_known and self.engine_version is not None and self.engine_version < FIRST_FAITHFUL
+
 
 def native_reason(client: ClientRequest, peers: PeerFacts) -> str | None:
     """Return why the native chain must serve this request, or `None` if the token chain can."""
@@ -67,6 +72,10 @@ def shortcomings(peers: PeerFacts) -> list[str]:
         found.append("engines render other prompts than the sidecar; every request takes the native chain")
     if peers.oldest_version < FIRST_FAITHFUL and not peers.keeps_spaces:
         found.append("the sidecar's answers lose their first space; every request takes the native chain")
+    if peers.hides_stop_reason:
+        found.append(
+            "engines don't tell how answers end, model.path doesn't help; every request takes the native chain"
+        )
     for name, version in (("sidecar", peers.sidecar_version), ("engine", peers.engine_version)):
         if version is not None and version < FIRST_FAITHFUL:
             effect = next(effect for first, effect in _EFFECTS if version < first)
@@ -92,7 +101,7 @@ def _version_reason(client: ClientRequest, peers: PeerFacts) -> str | None:
         return "version_streaming"
     if not peers.keeps_spaces:
         return "version_spaces"
-    if not peers.is_eos_known and peers.engine_version is not None and peers.engine_version < FIRST_FAITHFUL:
+    if peers.hides_stop_reason:
         return "version_stop_reason"
     return next((reason for reason, applies in _OLD_VERSION_RULES if applies(client)), None)
 

@@ -42,17 +42,18 @@ class SidecarFactsFeed:
         if version is None:
             self._is_lost = True
             return False
-        if version == self.version and not self._is_lost and self.has_derender and self.keeps_spaces:
+        is_new = self._is_lost or version != self.version
+        if not is_new and self.has_derender and self.keeps_spaces:
             return True
+        # Known at once, while the other questions stay open until they are answered.
+        self.version, self._is_lost = version, is_new
         status = await self._render_client.chat_derender_status(self._trial_call())
         if status is None:
             return False
-        is_new = (version, self._is_lost) != (self.version, False)
         # Derender wants the request of a chat answer exactly when it has a parser.
         self.has_parser = status == 400
         self.has_derender = status not in ROUTE_ABSENT
         self.keeps_spaces = version >= FIRST_FAITHFUL or await self._shows_leading_space()
-        self.version = version
         self._is_lost = False
         if is_new:
             self.epoch += 1

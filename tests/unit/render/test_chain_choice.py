@@ -108,6 +108,21 @@ def test_what_no_request_can_do_without(peers: PeerFacts, expected: str) -> None
     assert reason(Api.COMPLETIONS, {**TEXT, "stream": True}, peers) == expected
 
 
+@pytest.mark.parametrize(
+    ("peers", "expected"),
+    [
+        (PeerFacts(Version(0, 28), keeps_spaces=False), "version_spaces"),
+        (PeerFacts(None, Version(0, 28), is_eos_known=False), "version_stop_reason"),
+        (PeerFacts(Version(0, 28), Version(0, 32), is_eos_known=False), None),
+        (PeerFacts(None, Version(0, 32), is_eos_known=False), None),
+    ],
+)
+def test_what_old_peers_hide_from_completions(peers: PeerFacts, expected: str | None) -> None:
+    assert reason(Api.COMPLETIONS, TEXT, peers) == expected
+    assert reason(Api.COMPLETIONS, {**TEXT, "stream": True}, peers) == expected
+    assert len(shortcomings(peers)) == (peers.oldest_version < Version(0, 32)) + (expected is not None)
+
+
 def test_operators_are_told_nothing_of_recent_peers() -> None:
     assert shortcomings(RECENT) == []
     assert shortcomings(PeerFacts()) == []
