@@ -1,7 +1,6 @@
 """A sidecar that is no help: what serves instead, and what that costs (RFC: Render Token In fallback)."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,6 @@ from tests.event_reader import DONE, open_stream
 from tests.step_clock import StepClock
 
 HELLO, TEXT = user("Say hello.", **QUIET), "Hello there! I am a tiny test model."
-SOON: dict[str, Any] = {"render_config": {"timeout_ms": 300}}
 
 
 async def metric(d: Deployment, name: str) -> float:
@@ -21,7 +19,7 @@ async def metric(d: Deployment, name: str) -> float:
 
 
 async def test_the_sidecar_is_absent_from_the_start_and_comes() -> None:
-    async with deployment(**SOON) as d:
+    async with deployment() as d:
         assert d.render is not None
         await d.render.crash()
         answer = await d.post(CHAT, HELLO)
@@ -35,7 +33,7 @@ async def test_the_sidecar_is_absent_from_the_start_and_comes() -> None:
 async def test_requests_are_scheduled_by_local_ids() -> None:
     """The engine's time stands still meanwhile, so that its load can be seen."""
     prompt = list(range(40, 77))
-    async with deployment(engine={"clock": StepClock()}, **SOON) as d:
+    async with deployment(engine={"clock": StepClock()}) as d:
         assert d.render is not None
         d.render.faults.set(FaultKind.STATUS, endpoint="render", status=500)
         body = {"model": "tiny", "prompt": prompt, "max_tokens": 5}
@@ -46,7 +44,7 @@ async def test_requests_are_scheduled_by_local_ids() -> None:
 
 
 async def test_without_a_tokenizer_the_length_is_estimated_and_that_is_told() -> None:
-    async with deployment(model={"served_model_name": "tiny", "path": None}, **SOON) as d:
+    async with deployment(model={"served_model_name": "tiny", "path": None}) as d:
         assert d.render is not None
         d.render.faults.set(FaultKind.STATUS, endpoint="render", status=500)
         assert (await d.post(CHAT, HELLO)).text() == TEXT
@@ -57,7 +55,7 @@ async def test_without_a_tokenizer_the_length_is_estimated_and_that_is_told() ->
 async def test_a_wrong_number_of_prompts_is_no_answer() -> None:
     rendered = [{"token_ids": [5], "sampling_params": {}}]
     body = {"model": "tiny", "prompt": ["The quick brown fox", "def add(a, b):"], "max_tokens": 30, "temperature": 0}
-    async with deployment(**SOON) as d:
+    async with deployment() as d:
         assert d.render is not None
         d.render.faults.set(FaultKind.STATUS, endpoint="render", status=200, body=rendered)
         answer = await d.post(COMPLETIONS, body)
@@ -68,7 +66,7 @@ async def test_a_wrong_number_of_prompts_is_no_answer() -> None:
 
 
 async def test_a_dead_sidecar_costs_new_requests_nothing_until_it_is_back() -> None:
-    async with deployment(**SOON) as d:
+    async with deployment(render_config={"timeout_ms": 1000}) as d:
         assert d.render is not None
         fault = d.render.faults.set(FaultKind.HANG, endpoint="render")
         for _ in range(3):
@@ -87,7 +85,7 @@ async def test_a_dead_sidecar_costs_new_requests_nothing_until_it_is_back() -> N
 
 async def test_a_suspension_never_touches_streams_under_way() -> None:
     clock = StepClock()
-    async with deployment(engine={"clock": clock}, **SOON) as d:
+    async with deployment(engine={"clock": clock}) as d:
         assert d.render is not None
         async with open_stream(d, CHAT, user("What is the capital of France?", **QUIET)) as stream:
             await stream.take(2)
