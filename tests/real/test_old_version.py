@@ -25,8 +25,6 @@ OLD = os.environ.get("ENGINE_VENV_OLD", "")
 pytestmark = pytest.mark.skipif(not OLD, reason="ENGINE_VENV_OLD names no environment of an older vLLM")
 
 PATTERNS = ("chat-messages/*", "completions/*", "bad-completions/*")
-SAMPLED = {"completions/id-lists-n-2"}
-"""Drawn by a generator that vLLM before 0.32 shares among choices: two runs of native differ as well."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +64,8 @@ async def test_each_request_takes_the_chain_that_serves_it_rightly(
 async def test_answers_are_native_vllms(old_stack: RealStack) -> None:
     corpus = load_corpus(BUILT_IN_CORPUS)
     chosen = {case.name: case for pattern in PATTERNS for case in select_cases(corpus, pattern)}
-    cases = [case for name, case in chosen.items() if name not in SAMPLED]
+    # vLLM 0.28 doesn't repeat samples while other requests run, not even with a seed.
+    cases = [case for case in chosen.values() if not (case.body or {}).get("temperature")]
     async with (
         coordinator(old_stack, ("union", old_stack.engine)) as d,
         Sender(d.url, 60.0) as ours,

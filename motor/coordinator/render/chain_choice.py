@@ -152,6 +152,8 @@ _OLD_VERSION_RULES: tuple[_Rule, ...] = (
     ("version_stop_strings", lambda client: bool(client.fields.get("stop"))),
     ("version_logprobs", _wants_logprobs),
     ("version_many_choices", _streams_many),
+    # Sidecar and engine of different versions leave different parts of the prompt.
+    ("version_truncation", lambda client: client.fields.get("truncate_prompt_tokens") is not None),
     # The old derender leaves a parser's markup in the text.
     ("version_chat", lambda client: client.api is Api.CHAT),
 )

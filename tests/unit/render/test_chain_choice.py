@@ -70,6 +70,7 @@ def test_recent_peers_serve_everything_else_by_tokens() -> None:
         (Api.COMPLETIONS, {"prompt_logprobs": 0}, "version_logprobs"),
         (Api.COMPLETIONS, {"stream": True, "n": 2}, "version_many_choices"),
         (Api.COMPLETIONS, {"n": 2}, None),
+        (Api.COMPLETIONS, {"truncate_prompt_tokens": -1}, "version_truncation"),
         (Api.COMPLETIONS, {"use_beam_search": True}, "beam_search"),
     ],
 )
