@@ -92,7 +92,7 @@ class KvEventPublisher:
 
     async def wait_for_subscriber(self) -> None:
         """Return when somebody has subscribed; what is published before is lost to them."""
-        while self._events is not None and not self._events.poll(0):
+        while self._events is not None and not self._events.poll(0):  # noqa: ASYNC110 - a monitor socket is polled, it has no event
             await asyncio.sleep(0.002)
         if self._events is not None:
             self._events.recv()
