@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from motor.parity.documented import Json
 
 _KIND_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "list", type(None): "null"}
+_PROMPT_IDS = "prompt_token_ids:list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,13 @@ def differs_by_boundaries_only(native: Sequence[ChunkShape], ours: Sequence[Chun
 
     Other cuts put the keys of neighbouring deltas into one chunk or into two, and can leave the middle of a choice
     without a chunk of its own. They never change the opening chunk, the outer keys, the set of keys or their order.
+    The first chunk of a completion carries the prompt's ids, and may be the last one as well.
     """
     if not native or not ours:
         return not native and not ours
-    if _opener(native) != _opener(ours) or native[-1].outer != ours[-1].outer:
+    if _opener(native) != _opener(ours) or _has_prompt(native[0]) != _has_prompt(ours[0]):
+        return False
+    if _without_prompt(native[-1].outer) != _without_prompt(ours[-1].outer):
         return False
     middle_native, middle_ours = _middle(native), _middle(ours)
     if middle_native and middle_ours and middle_native != middle_ours:
@@ -90,7 +94,15 @@ def _opener(shapes: Sequence[ChunkShape]) -> ChunkShape | None:
 
 def _middle(shapes: Sequence[ChunkShape]) -> list[str]:
     start = 1 if _opener(shapes) else 0
-    return list(dict.fromkeys(shape.outer for shape in shapes[start:] if not shape.is_final))
+    return list(dict.fromkeys(_without_prompt(shape.outer) for shape in shapes[start:] if not shape.is_final))
+
+
+def _has_prompt(shape: ChunkShape) -> bool:
+    return _PROMPT_IDS in shape.outer
+
+
+def _without_prompt(outer: str) -> str:
+    return outer.replace(_PROMPT_IDS, "prompt_token_ids:null")
 
 
 def _all_paths(shapes: Sequence[ChunkShape]) -> set[str]:
