@@ -179,3 +179,71 @@ async def test_an_unread_stream_stops_its_peer() -> None:
         assert num_written < total / 2
         num_read = len(await stream.read_some())
         assert num_read <= 4 * 64 * 1024  # what we hold of it ourselves
+
+
+async def test_a_body_may_end_with_its_connection() -> None:
+    async def script(writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhel")
+        await writer.drain()
+        writer.write(b"lo")
+        writer.close()
+
+    async with pool_and_peer(script) as (pool, peer):
+        assert [await pool.ask(peer) for _ in range(2)] == [b"hello"] * 2
+        assert (peer.num_connections, pool.stale_retries) == (2, [])
+
+
+async def test_interim_answers_are_passed_over() -> None:
+    script = always(b"HTTP/1.1 103 Early Hints\r\nX-A: 1\r\n\r\n" + HELLO)
+    async with pool_and_peer(script) as (pool, peer), pool.stream("GET", peer.url) as stream:
+        assert (stream.status, stream.raw_headers) == (200, [(b"Content-Length", b"5")])
+        assert await stream.read_some() == b"hello"
+
+
+@pytest.mark.parametrize("surplus", [b"x", HELLO], ids=["garbage", "a second answer"])
+async def test_bytes_after_the_answer_spoil_the_connection_only(surplus: bytes) -> None:
+    async with pool_and_peer(always(HELLO + surplus)) as (pool, peer):
+        assert [await pool.ask(peer) for _ in range(3)] == [b"hello"] * 3
+        assert (peer.num_requests, peer.num_connections) == (3, 3)
+
+
+async def test_an_answer_that_says_close_is_the_connection_s_last() -> None:
+    async with pool_and_peer(always(answer(b"hello", headers="Connection: close\r\n"))) as (pool, peer):
+        assert [await pool.ask(peer) for _ in range(2)] == [b"hello"] * 2
+        assert peer.num_connections == 2
+
+
+async def test_a_header_cannot_break_out_of_its_line() -> None:
+    async with pool_and_peer(always(HELLO)) as (pool, peer):
+        with pytest.raises(TransportFault) as raised:
+            await pool.request("POST", peer.url, headers={"X-A": "1\r\nX-B: 2"}, timeout_seconds=1)
+        assert raised.value.kind is TransportFaultKind.PROTOCOL
+        assert peer.num_requests == 0
+
+
+async def test_an_endless_head_is_refused() -> None:
+    async def script(writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n" + b"X-A: 1\r\n" * (512 * 1024 // 8))
+        await writer.drain()
+
+    async with pool_and_peer(script) as (pool, peer):
+        assert (await fault_of(pool, peer)).kind is TransportFaultKind.PROTOCOL
+
+
+async def test_large_bodies_travel_both_ways() -> None:
+    body = bytes(range(256)) * 4096
+
+    async with pool_and_peer(always(answer(body))) as (pool, peer):
+        answered = await pool.request("POST", peer.url, body=body, timeout_seconds=5)
+        assert answered.body == body
+
+
+async def test_an_idle_connection_is_dropped_in_time() -> None:
+    async with scripted_peer(always(HELLO)) as peer:
+        pool = HttpPool(idle_seconds=0.05)
+        try:
+            await pool.request("GET", peer.url, timeout_seconds=5)
+            assert peer.num_open_connections == 1
+            await eventually(lambda: peer.num_open_connections == 0, "the pool closes it")
+        finally:
+            await pool.close()
