@@ -1,4 +1,4 @@
-"""The HTTP client: one pool of keep-alive connections to all peers.
+"""The HTTP client: one pool of keep-alive connections to all peers; the only user of aiohttp.
 
 vLLM closes a connection that was idle for 5 s, perhaps at the very moment we reuse it. Ours are dropped after
 `idle_seconds` (less than that), and a request that still meets a closed one is sent again on a fresh connection,
@@ -9,69 +9,49 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from urllib.parse import urlsplit
+from types import SimpleNamespace
+
+import aiohttp
+from yarl import URL
 
 from motor.coordinator.transport.faults import TransportFault, TransportFaultKind
-from motor.coordinator.transport.http_connection import HttpConnection, connect
 
 STALE_WINDOW_SECONDS = 1.0
 """A peer that closes a reused connection later than this after our request may have been working on it."""
 
-_READ_BYTES = 64 * 1024
-_JOINED_BODY_BYTES = 64 * 1024
-"""A body up to this size is sent in one piece with its head."""
-
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A complete answer; header names are in lower case."""
+    """A complete answer."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """Where a URL leads: scheme, host and port, and the `Host` header that names them."""
-
-    host: str
-    port: int
-    is_tls: bool
-    header: str
-
-
 class HttpStream:
     """An answer whose body is read as it arrives; reading drives back-pressure down to the peer's socket."""
 
-    def __init__(self, connection: HttpConnection, deadline: float | None = None) -> None:
-        self._connection = connection
-        self._deadline = deadline
-        self._loop = asyncio.get_running_loop()
-        self.status = connection.status
-
-    @property
-    def content_type(self) -> str:
-        """The header of that name, or an empty text."""
-        found = (value for name, value in self._connection.raw_headers if name.lower() == b"content-type")
-        return next(found, b"").decode("latin-1")
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.content_type = response.headers.get("Content-Type", "")
 
     @property
     def raw_headers(self) -> list[tuple[bytes, bytes]]:
         """All response headers in order, duplicates included."""
-        return list(self._connection.raw_headers)
+        return list(self._response.raw_headers)
 
     async def read_all(self) -> bytes:
         """Return the whole body.
 
         Raises:
-            TransportFault: The connection broke, or the request's deadline passed.
+            TransportFault: The connection broke, or the deadline passed.
         """
-        pieces = []
-        while piece := await self._connection.read_some(self._deadline):
-            pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        try:
+            return await self._response.read()
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise _fault_of(error, has_response=True) from error
 
     async def read_some(self, idle_seconds: float | None = None) -> bytes:
         """Return the bytes that have arrived, at least one; `b""` at the end of the body.
@@ -79,17 +59,20 @@ class HttpStream:
         Raises:
             TransportFault: The connection broke, or nothing came within `idle_seconds`.
         """
-        deadline = None if idle_seconds is None else self._loop.time() + idle_seconds
-        return await self._connection.read_some(deadline)
+        try:
+            async with asyncio.timeout(idle_seconds):
+                return await self._response.content.readany()
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise _fault_of(error, has_response=True) from error
 
 
 class HttpPool:
-    """Pooled HTTP client; create inside the running loop, `close()` at the end. Mutable: the idle connections.
+    """Pooled HTTP client; create inside the running loop, `close()` at the end.
 
     Args:
         connect_seconds: Limit of one TCP (and TLS) connect.
         idle_seconds: How long an unused connection is kept.
-        on_stale_retry: Called with the peer's URL when a request met a just-closed connection.
+        on_stale_retry: Called with the peer's origin when a request met a just-closed connection.
     """
 
     def __init__(
@@ -100,14 +83,27 @@ class HttpPool:
         on_stale_retry: Callable[[str], None] = lambda origin: None,
     ) -> None:
         self._connect_seconds = connect_seconds
-        self._idle_seconds = idle_seconds
         self._on_stale_retry = on_stale_retry
-        self._loop = asyncio.get_running_loop()
-        self._read_buffer = memoryview(bytearray(_READ_BYTES))
-        self._idle: dict[_Origin, list[HttpConnection]] = {}
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._is_closed = False
+        self._session = self._new_session(
+            aiohttp.TCPConnector(limit=0, keepalive_timeout=idle_seconds, ttl_dns_cache=30)
+        )
+        self._fresh_session = self._new_session(aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=30))
         self._num_open = 0
+
+    def _new_session(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_reuseconn.append(_note_reuse)
+        return aiohttp.ClientSession(
+            connector=connector,
+            trace_configs=[tracing],
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds),
+            auto_decompress=False,
+            skip_auto_headers=("Accept-Encoding", "User-Agent", "Accept", "Content-Type"),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=64 * 1024,
+            max_line_size=64 * 1024,
+            max_field_size=64 * 1024,
+        )
 
     @property
     def num_open(self) -> int:
@@ -115,15 +111,9 @@ class HttpPool:
         return self._num_open
 
     async def close(self) -> None:
-        """Close every idle connection; those in use close with their requests."""
-        self._is_closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        for connections in self._idle.values():
-            for connection in connections:
-                connection.close()
-        self._idle.clear()
-        await asyncio.sleep(0)  # lets the loop close the sockets
+        """Close every connection."""
+        await self._session.close()
+        await self._fresh_session.close()
 
     async def request(
         self,
@@ -139,10 +129,14 @@ class HttpPool:
         Raises:
             TransportFault: No complete answer.
         """
-        async with self.stream(method, url, body=body, headers=headers, head_seconds=timeout_seconds) as stream:
-            payload = await stream.read_all()
-            named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in stream.raw_headers}
-            return HttpResponse(stream.status, named, payload)
+        try:
+            async with (
+                asyncio.timeout(timeout_seconds),
+                self.stream(method, url, body=body, headers=headers) as stream,
+            ):
+                return HttpResponse(stream.status, stream._response.headers, await stream.read_all())
+        except TimeoutError as error:
+            raise TransportFault(TransportFaultKind.TIMEOUT, f"no answer within {timeout_seconds} s") from error
 
     @asynccontextmanager
     async def stream(
@@ -156,125 +150,70 @@ class HttpPool:
     ) -> AsyncIterator[HttpStream]:
         """Send a request; leaving the block before the body's end closes the connection, so the peer aborts.
 
-        Args:
-            head_seconds: Limit of the time to the response head, and of `HttpStream.read_all` as well.
-
         Raises:
             TransportFault: No response head, or none within `head_seconds`.
         """
-        deadline = None if head_seconds is None else self._loop.time() + head_seconds
-        origin, target = _parsed(url)
-        message = _message(method, target, origin.header, headers or {}, body)
         self._num_open += 1
+        response: aiohttp.ClientResponse | None = None
         try:
-            connection = await self._answered(origin, url, message, deadline)
-            try:
-                yield HttpStream(connection, deadline)
-            finally:
-                if connection.finish(self._loop.time()):
-                    self._keep(origin, connection)
+            response = await self._open(method, url, body, headers or {}, head_seconds)
+            yield HttpStream(response)
         finally:
             self._num_open -= 1
+            if response is not None:
+                # Keeps the connection if the body was read to its end, closes it otherwise.
+                if response.content.at_eof():
+                    response.release()
+                else:
+                    response.close()
 
-    async def _answered(
-        self, origin: _Origin, url: str, message: tuple[bytes, ...], deadline: float | None
-    ) -> HttpConnection:
-        """Return a connection that has the head of an answer to the message."""
-        reused = self._take_idle(origin)
-        if reused is not None:
-            started = self._loop.time()
+    async def _open(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], head_seconds: float | None
+    ) -> aiohttp.ClientResponse:
+        loop = asyncio.get_running_loop()
+        for session in (self._session, self._fresh_session):
+            use = SimpleNamespace(is_reused=False)
+            started = loop.time()
             try:
-                return await _head(reused, message, deadline)
-            except TransportFault as fault:
-                is_recent = self._loop.time() - started < STALE_WINDOW_SECONDS
-                if fault.kind is not TransportFaultKind.RESET or reused.has_bytes or not is_recent:
-                    raise
+                async with asyncio.timeout(head_seconds):
+                    return await session.request(
+                        method,
+                        URL(url, encoded=True),  # the native chain forwards paths as the client wrote them
+                        data=body,
+                        headers=headers,
+                        allow_redirects=False,
+                        trace_request_ctx=use,
+                    )
+            except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+                fault = _fault_of(error, has_response=_has_begun_to_answer(error))
+                is_stale = (
+                    use.is_reused
+                    and not fault.has_response
+                    and session is self._session
+                    and fault.kind is TransportFaultKind.RESET
+                    and loop.time() - started < STALE_WINDOW_SECONDS
+                )
+                if not is_stale:
+                    raise fault from error
                 self._on_stale_retry(url)
-        return await _head(await self._connected(origin, deadline), message, deadline)
-
-    async def _connected(self, origin: _Origin, deadline: float | None) -> HttpConnection:
-        limit = self._loop.time() + self._connect_seconds
-        is_ours = deadline is None or limit <= deadline
-        try:
-            return await connect(
-                origin.host,
-                origin.port,
-                is_tls=origin.is_tls,
-                read_buffer=self._read_buffer,
-                within=lambda: asyncio.timeout_at(limit if is_ours else deadline),
-            )
-        except TimeoutError as error:
-            kind = TransportFaultKind.CONNECT if is_ours else TransportFaultKind.TIMEOUT
-            raise TransportFault(kind, "no connection in time") from error
-        except OSError as error:
-            raise TransportFault(TransportFaultKind.CONNECT, "connection failed") from error
-
-    def _take_idle(self, origin: _Origin) -> HttpConnection | None:
-        connections = self._idle.get(origin)
-        oldest = self._loop.time() - self._idle_seconds
-        while connections:
-            connection = connections.pop()
-            if not connection.is_closed and connection.idle_since > oldest:
-                return connection
-            connection.close()
-        return None
-
-    def _keep(self, origin: _Origin, connection: HttpConnection) -> None:
-        if self._is_closed:
-            connection.close()
-            return
-        self._idle.setdefault(origin, []).append(connection)
-        if self._sweeper is None:
-            self._sweeper = self._loop.call_later(self._idle_seconds, self._sweep)
-
-    def _sweep(self) -> None:
-        """Close what has been idle for too long."""
-        oldest = self._loop.time() - self._idle_seconds
-        for origin, connections in list(self._idle.items()):
-            kept = [one for one in connections if not one.is_closed and one.idle_since > oldest]
-            for connection in connections:
-                if connection.idle_since <= oldest:
-                    connection.close()
-            if kept:
-                self._idle[origin] = kept
-            else:
-                del self._idle[origin]
-        self._sweeper = self._loop.call_later(self._idle_seconds / 2, self._sweep) if self._idle else None
+        raise AssertionError("unreachable: the second try returns or raises")
 
 
-async def _head(connection: HttpConnection, message: tuple[bytes, ...], deadline: float | None) -> HttpConnection:
-    """Send and wait for the answer's head; a connection without one is closed."""
-    connection.send(message)
-    try:
-        await connection.wait_head(deadline)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+async def _note_reuse(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+    context.trace_request_ctx.is_reused = True
 
 
-@lru_cache(maxsize=4096)
-def _parsed(url: str) -> tuple[_Origin, str]:
-    parts = urlsplit(url)
-    is_tls = parts.scheme == "https"
-    origin = _Origin(parts.hostname or "", parts.port or (443 if is_tls else 80), is_tls, parts.netloc)
-    path = parts.path or "/"
-    return origin, f"{path}?{parts.query}" if parts.query else path
+def _has_begun_to_answer(error: Exception) -> bool:
+    """Whether a part of the response's head had come: the library then puts that in place of its message."""
+    return isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
 
 
-def _message(method: str, target: str, host: str, headers: Mapping[str, str], body: bytes | None) -> tuple[bytes, ...]:
-    """Return a request as it goes over the wire.
-
-    Raises:
-        TransportFault: A header or the target would break out of its line.
-    """
-    lines = [f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n", *(f"{k}: {v}\r\n" for k, v in headers.items())]
-    if body is not None or method == "POST":
-        lines.append(f"Content-Length: {len(body or b'')}\r\n")
-    text = "".join(lines)
-    if text.count("\n") != len(lines) + 1 or text.count("\r") != len(lines) + 1:
-        raise TransportFault(TransportFaultKind.PROTOCOL, "a header has a line break")
-    head = (text + "\r\n").encode("latin-1", errors="replace")
-    if body is None or len(body) > _JOINED_BODY_BYTES:
-        return (head, body) if body else (head,)
-    return (head + body,)
+def _fault_of(error: Exception, *, has_response: bool) -> TransportFault:
+    """Map the library's exceptions; messages name no URL, they may reach a client."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError):
+        return TransportFault(TransportFaultKind.CONNECT, "connection failed", has_response=False)
+    if isinstance(error, TimeoutError):
+        return TransportFault(TransportFaultKind.TIMEOUT, "no data in time", has_response=has_response)
+    if isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError | ConnectionError):
+        return TransportFault(TransportFaultKind.RESET, "connection closed by the peer", has_response=has_response)
+    return TransportFault(TransportFaultKind.PROTOCOL, "not a valid HTTP exchange", has_response=has_response)
