@@ -45,6 +45,11 @@ AIMS = {
     "kv_events_per_s": Aim(">=", 200_000),
     "hit_rate_gap": Aim("<=", 0.03),
     "ttft_gain_vs_round_robin": Aim(">=", 2),
+    "chaos_streams": Aim(">=", 1000),
+    "chaos_lost": Aim("<=", 0),
+    "chaos_duplicated": Aim("<=", 0),
+    "chaos_leaked": Aim("<=", 0),
+    "relay_gap_ms": Aim("<=", 50),
     "parity_cases": Aim(">=", 500),
     "parity_differences": Aim("<=", 0),
 }

@@ -72,7 +72,7 @@ async def run_load(load: Load) -> LoadResult:
 
         async def one_connection() -> None:
             connection = _Connection(load, result)
-            transport, _ = await loop.create_connection(lambda: connection, address.hostname, address.port)
+            transport, _ = await loop.create_connection(lambda: connection, address.hostname or "", address.port or 80)
             try:
                 for _ in remaining:
                     await connection.exchange()

@@ -1,7 +1,8 @@
 """Group `overhead`: the Coordinator's own CPU beside `vllm-router`'s, and what it adds to a real engine's times."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 
 from bench.figures import Figure, Report
@@ -29,37 +30,39 @@ async def measure(report: Report) -> None:
     except StartFault as fault:
         report.miss(CPU_FIGURES, str(fault))
     else:
-        async with (
-            simulated_engine("--tokens-per-second", str(TOKENS_PER_SECOND)) as engine,
-            simulated_render() as render,
-            vllm_router(router, engine.url) as yardstick,
-            coordinator(engine.url, name="native") as native,
-            coordinator(engine.url, render.url, name="token") as token,
-        ):
-            await _measure_streams(report, yardstick, native, token)
-        async with (
-            simulated_engine() as engine,
-            vllm_router(router, engine.url) as yardstick,
-            coordinator(engine.url, name="native") as native,
-        ):
-            await _measure_requests(report, yardstick, native)
+        await _measure_streams(report, router)
+        await _measure_requests(report, router)
     await measure_real_times(report, COMMAND)
 
 
-async def _measure_streams(report: Report, yardstick: Server, native: Server, token: Server) -> None:
-    seconds = await _interleaved([yardstick, native, token], _stream_load, NUM_STREAMS)
+async def _measure_streams(report: Report, router: Path) -> None:
+    async with (
+        simulated_engine("--tokens-per-second", str(TOKENS_PER_SECOND)) as engine,
+        simulated_render() as render,
+        vllm_router(router, engine.url) as yardstick,
+        coordinator(engine.url, name="native") as native,
+        coordinator(engine.url, render.url, name="token") as token,
+    ):
+        seconds = await _interleaved([yardstick, native, token], _stream_load, NUM_STREAMS)
     per_chunk = [[sample / (NUM_STREAMS * NUM_CHUNKS) for sample in samples] for samples in seconds]
-    for name, samples in (("native_chunk_cpu_ratio", per_chunk[1]), ("token_chunk_cpu_ratio", per_chunk[2])):
-        report.add(name, _ratio(samples, per_chunk[0], "chunk"))
+    report.add("native_chunk_cpu_ratio", _ratio(per_chunk[1], per_chunk[0], "chunk"))
+    report.add("token_chunk_cpu_ratio", _ratio(per_chunk[2], per_chunk[0], "chunk"))
 
 
-async def _measure_requests(report: Report, yardstick: Server, native: Server) -> None:
-    seconds = await _interleaved([yardstick, native], _request_load, NUM_REQUESTS)
+async def _measure_requests(report: Report, router: Path) -> None:
+    async with (
+        simulated_engine() as engine,
+        vllm_router(router, engine.url) as yardstick,
+        coordinator(engine.url, name="native") as native,
+    ):
+        seconds = await _interleaved([yardstick, native], _request_load, NUM_REQUESTS)
     ours, theirs = ([sample / NUM_REQUESTS for sample in samples] for samples in (seconds[1], seconds[0]))
     report.add("native_request_cpu_ratio", _ratio(ours, theirs, "request"))
 
 
-async def _interleaved(servers: Sequence[Server], load_of, num_requests: int) -> list[list[float]]:
+async def _interleaved(
+    servers: Sequence[Server], load_of: Callable[[Server, int], Load], num_requests: int
+) -> list[list[float]]:
     """Return the CPU seconds of each server's rounds; servers take turns, so that other work hits all alike."""
     samples: list[list[float]] = [[] for _ in servers]
     for server in servers:

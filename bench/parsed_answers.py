@@ -16,7 +16,17 @@ from motor.simulator import ModelFolder
 
 CHAT = "/v1/chat/completions"
 WORDS = ("red", "apple", "river", "stone", "cloud", "tiger", "piano", "seven", "door", "star", "robot", "whale")
-TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "Get the weather of a city.",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        },
+    }
+]
+"""With every member that vLLM would fill in, so that its prompt is the simulator's."""
 CALL = '\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 
 

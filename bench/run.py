@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from importlib import import_module
 
 from rich.console import Console
@@ -16,10 +16,11 @@ GROUPS = {
     "streaming": "bench.streaming",
     "parity": "bench.parity",
     "scheduling": "bench.scheduling",
+    "relay": "bench.chaos",
 }
 """Each group's module has `async def measure(report: Report) -> None`."""
 
-Measure = Callable[[Report], Awaitable[None]]
+Measure = Callable[[Report], Coroutine[None, None, None]]
 
 
 def main() -> None:

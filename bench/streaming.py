@@ -65,7 +65,7 @@ async def _cost(engine: Server, sidecar: Server) -> tuple[float, float, float]:
                 seconds[length] = sidecar.cpu_seconds - before
                 complete = await ask(http, serving.url, length, is_stream=False)
                 assert streamed.parts == complete.parts, f"streamed and complete answers of {length} tokens differ"
-                assert all((streamed.calls, streamed.reasoning, streamed.content))
+            assert all((streamed.calls, streamed.reasoning, streamed.content))
     return seconds[LONG], seconds[HALF], quantiles(streamed.gaps, n=20)[-1] * 1000
 
 
