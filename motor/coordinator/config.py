@@ -1,241 +1,27 @@
-"""The settings: their shape and defaults. Reading and judging a file is `config_file`'s work (RFC: 配置)."""
+"""The settings as a whole. Reading and judging a file is `config_file`'s work (RFC: 配置)."""
 
-from pathlib import Path
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
+from pydantic import Field, model_validator
+
+from motor.coordinator.config_sections import (
+    ApiSection,
+    FlowControlSection,
+    HandoffSection,
+    InferenceWorkersSection,
+    InstanceSection,
+    LimitsSection,
+    LoggingSection,
+    ManagementSection,
+    ModelSection,
+    ParityProbeSection,
+    RelaySection,
+    RenderConfigSection,
+    StreamingSection,
+    TimeoutsSection,
+    TriggerSection,
 )
-
-Port = Annotated[int, Field(ge=1, le=65535)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-InstanceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=128)]
-
-
-class Section(BaseModel):
-    """A section of the configuration: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_boolean_number(cls, value: object, info: ValidationInfo) -> object:
-        """Python takes `true` for 1; a port of `true` is a mistake."""
-        field = cls.model_fields[info.field_name or ""]
-        return str(value).lower() if isinstance(value, bool) and field.annotation is not bool else value
-
-
-def _checked_url(value: str) -> str:
-    try:
-        parts = urlsplit(value)
-        has_port = parts.port != 0
-    except ValueError as error:
-        raise ValueError("a URL with a host and, if any, a port from 1 to 65535") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or value.split() != [value]:
-        raise ValueError("an http:// or https:// URL")
-    if parts.query or parts.fragment or parts.username is not None or parts.password is not None:
-        raise ValueError("a URL without credentials, query or fragment")
-    return value.rstrip("/")
-
-
-def _listed(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-Url = Annotated[str, AfterValidator(_checked_url)]
-
-
-class Endpoint(Section):
-    """Where a server listens."""
-
-    host: str = Field("127.0.0.1", min_length=1, description="Host name or address.")
-    port: Port = Field(8100, description="TCP port.")
-
-    @property
-    def base_url(self) -> str:
-        """The endpoint as a URL."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
-
-
-class ApiSection(Section):
-    """The server that clients reach."""
-
-    host: str = Field("0.0.0.0", min_length=1, description="Address to listen on.")
-    port: Port = Field(1025, description="TCP port.")
-    max_body_bytes: int = Field(64 * 1024 * 1024, gt=0, description="Largest request body; a larger one is a 413.")
-    body_idle_timeout_seconds: Seconds = Field(
-        60, description="A client that sends nothing of its request's body for so long is answered with 408."
-    )
-    keep_alive_timeout_seconds: int = Field(75, gt=0, description="How long an idle client connection is kept.")
-    shutdown_grace_seconds: int = Field(30, ge=0, description="How long requests may go on after SIGTERM.")
-
-
-class LimitsSection(Section):
-    """How much one request may ask for."""
-
-    max_prompts: int = Field(1024, gt=0, description="Prompts of a Completions request.")
-    max_n: int = Field(1024, gt=0, description="Choices for each prompt.")
-
-
-class ManagementSection(Section):
-    """The server that operators reach."""
-
-    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
-    port: Port = Field(1026, description="TCP port.")
-
-
-class ModelSection(Section):
-    """The model; sidecar and engines must serve the same one."""
-
-    served_model_name: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)] = Field(
-        description="The name that clients use; a list adds aliases, the first name is the one in answers."
-    )
-    path: Path | None = Field(None, description="Folder of the model's tokenizer, for the local fallback.")
-    max_model_len: int | None = Field(None, gt=0, description="Context length in tokens, shown by `/v1/models`.")
-
-
-class RenderConfigSection(Section):
-    """The Render sidecar."""
-
-    enable: bool = Field(False, description="Use the token chain; off, every request takes the native chain.")
-    image_name: str = Field("", description="Container image of the sidecar; empty reuses the service's own image.")
-    endpoint: Endpoint = Field(Endpoint(), description="Where the sidecar listens.")
-    endpoints: tuple[Endpoint, ...] = Field((), description="Several sidecar processes; replaces `endpoint`.")
-    max_concurrent_calls: int = Field(
-        16, gt=0, description="Calls under way per sidecar process; more wait their turn."
-    )
-    timeout_ms: int = Field(5000, gt=0, description="Limit of each Render or Derender call, of each chunk's too.")
-    renderer_num_workers: int = Field(
-        4,
-        gt=0,
-        description="Worker threads of a sidecar that `motor up` starts; follows the inference workers if unset.",
-    )
-
-    @property
-    def base_urls(self) -> tuple[str, ...]:
-        """Every sidecar process."""
-        return tuple(endpoint.base_url for endpoint in self.endpoints or (self.endpoint,))
-
-
-class InferenceWorkersSection(Section):
-    """How many processes serve requests."""
-
-    num_workers: int = Field(4, gt=0, description="Inference workers of the deployment; sizes the sidecar's workers.")
-
-
-class InstanceSection(Section):
-    """One engine instance."""
-
-    id: InstanceId = Field(description="Unique name, shown in logs and metrics.")
-    role: Literal["prefill", "decode", "union"] = Field(description="Which leg it serves.")
-    url: Url = Field(description="Base URL; a path prefix is kept.")
-    data_parallel_size: int = Field(1, gt=0, description="Data-parallel ranks behind the URL.")
-
-
-class TimeoutsSection(Section):
-    """Limits of engine calls."""
-
-    connect_seconds: Seconds = Field(5, description="One TCP connect.")
-    first_token_seconds: Seconds = Field(600, description="From the request to the first chunk.")
-    inter_token_seconds: Seconds = Field(120, description="From chunk to chunk.")
-    request_seconds: Seconds = Field(3600, description="A complete answer.")
-
-
-class HandoffSection(Section):
-    """The Handoff topology."""
-
-    connector: Literal["nixl", "shared_storage"] = Field("nixl", description="How the KV cache gets to decode.")
-    allow_decode_alone: bool = Field(
-        True, description="Let decode instances compute prompts too where prefill can't: none usable, `n` over 1."
-    )
-
-
-class TriggerSection(Section):
-    """The Trigger topology: the metaserver that decode engines call."""
-
-    host: str = Field("127.0.0.1", min_length=1, description="Address that the metaserver listens on.")
-    port: Port = Field(12000, description="TCP port of the metaserver.")
-    advertised_url: str = Field(
-        "", description="Base URL under which decode engines reach it; empty: from host and port."
-    )
-    allow_decode_alone: bool = Field(
-        True, description="Let decode instances compute prompts too where prefill can't: none usable, `n` over 1."
-    )
-
-
-class RelaySection(Section):
-    """What happens after an engine's failure."""
-
-    max_attempts: int = Field(5, ge=1, description="Attempts per prompt, the first included.")
-    max_recomputes: int = Field(3, ge=0, description="How often an engine may run out of KV blocks during one answer.")
-    retry_share: float = Field(0.2, ge=0, le=1, description="Retries per request that the deployment may make.")
-    retry_reserve: int = Field(20, ge=0, description="Retries that may be made at once, beyond the share.")
-    allow_approximate: bool = Field(
-        True, description="Continue answers whose rest may differ: seeds, penalties, stop strings across the cut."
-    )
-
-
-class TenantSection(Section):
-    """One tenant."""
-
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="Share of admitted tokens while others wait too.")
-    max_inflight_tokens: int | None = Field(None, gt=0, description="Its own budget inside the deployment's.")
-    requests_per_minute: int | None = Field(None, gt=0, description="Its own rate.")
-    tokens_per_minute: int | None = Field(None, gt=0, description="Its own rate.")
-
-
-class FlowControlSection(Section):
-    """How many tokens may be in flight."""
-
-    max_inflight_tokens: int | None = Field(
-        None, gt=0, description="Prompt and expected output tokens; none: no bound."
-    )
-    expected_output_tokens: int = Field(
-        512, gt=0, description="Output expected of a choice whose `max_tokens` is more."
-    )
-    max_queue_requests: int = Field(1024, ge=0, description="Requests that may wait.")
-    max_queue_tokens: int | None = Field(None, gt=0, description="Tokens that may wait.")
-    queue_timeout_seconds: Seconds = Field(30, description="How long a request may wait.")
-    oversized: Literal["alone", "refuse"] = Field(
-        "alone", description="What becomes of a request over the whole budget."
-    )
-    tenant_header: str = Field("", description="Header that names the tenant; empty: all are one.")
-    tenants: dict[str, TenantSection] = Field({}, description="Tenants with settings of their own, by name.")
-    requests_per_minute: int | None = Field(None, gt=0, description="Rate of every tenant.")
-    tokens_per_minute: int | None = Field(None, gt=0, description="Rate of every tenant, prompt and output tokens.")
-
-
-class StreamingSection(Section):
-    """Streamed answers."""
-
-    queue_chunks: int = Field(64, gt=0, description="Engine chunks that a choice may have waiting for a slow client.")
-    max_gap_ms: int = Field(150, gt=0, description="Bound on the gap between visible chunks that batching may cause.")
-    client_stall_seconds: Seconds = Field(60, description="A client that reads nothing for so long is closed.")
-
-
-class ParityProbeSection(Section):
-    """Whether engines make the same prompts as the sidecar."""
-
-    ratio: float = Field(0.0, ge=0, le=1, description="Share of requests that an engine renders too, to compare.")
-    stop_token_chain: bool = Field(
-        False, description="After a difference, take the native chain until the sidecar or that engine has changed."
-    )
-
-
-class LoggingSection(Section):
-    """Logs on standard error."""
-
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severity.")
-    format: Literal["json", "console"] = Field("json", description="One JSON object a line, or for reading.")
+from motor.coordinator.config_types import Section
 
 
 class Settings(Section):
