@@ -7,13 +7,13 @@ every block was held when it was looked at.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from motor.coordinator.kv_query.endpoint_blocks import Block, EndpointBlocks
 from motor.coordinator.kv_query.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
 from motor.coordinator.kv_query.port import CacheScope, EndpointKey
-from motor.coordinator.kv_query.prompt_path import PromptPath, Span, root_digest
+from motor.coordinator.kv_query.prompt_path import PromptPath, root_digest
 from motor.coordinator.kv_query.speculation import Speculation
 
 _FULL_ATTENTION = frozenset({None, "full_attention", "mla_attention", "sink_full_attention", "unknown"})
@@ -189,57 +189,70 @@ class PrefixIndex:
             num_excess -= num_freed
 
     def _walk(self, path: PromptPath, speculation: Speculation | None) -> list[tuple[EndpointBlocks, int]]:
-        """Return how many blocks of a prompt each endpoint holds, as far as a look at whole spans tells."""
-        by_bit = self._by_bit
-        found: list[tuple[EndpointBlocks, int]] = []
+        """Return how many blocks of a prompt each endpoint holds, holes left out of account."""
+        found: list[tuple[int, int]] = []
+        by_bit, find = self._by_bit, self._blocks.get
         alive = (1 << len(by_bit)) - 1
         num_blocks = 0
-        for span in path:
-            kept = alive & self._holders(span.digest, speculation)
-            if kept != alive:
-                self._look_inside(span, alive & ~kept, speculation, by_bit, found)
-            alive = kept
-            if not alive:
-                break
-            num_blocks = span.num_blocks_before + span.num_blocks
-        _note(alive, num_blocks, by_bit, found)
-        return found
+        for digest in path:
+            block = find(digest)
+            holders = 0 if block is None else block.endpoints
+            if speculation is not None:
+                holders |= speculation.endpoints(digest)
+            end = min(num_blocks + path.span_blocks, path.num_blocks)
+            leaving = alive & ~holders
+            if leaving:
+                found += self._look_inside(path, (num_blocks, end, leaving), speculation)
+                alive &= holders
+                if not alive:
+                    break
+            num_blocks = end
+        found.append((alive, num_blocks))
+        return [
+            (endpoint, count)
+            for bits, count in found
+            if count
+            for number in _numbers_of(bits)
+            if (endpoint := by_bit[number]) is not None
+        ]
 
     def _look_inside(
-        self,
-        span: Span,
-        leaving: int,
-        speculation: Speculation | None,
-        by_bit: tuple[EndpointBlocks | None, ...],
-        found: list[tuple[EndpointBlocks, int]],
-    ) -> None:
-        """Note how far the endpoints get that hold a span's beginning and not its end."""
-        for num_blocks in range(1, span.num_blocks):
-            kept = leaving & self._holders(span.digest_after(num_blocks), speculation)
-            _note(leaving & ~kept, span.num_blocks_before + num_blocks - 1, by_bit, found)
-            leaving = kept
-            if not leaving:
-                return
-        _note(leaving, span.num_blocks_before + span.num_blocks - 1, by_bit, found)
+        self, path: PromptPath, edge: tuple[int, int, int], speculation: Speculation | None
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the last held block of endpoints inside a span, each with the bits of those that end there.
 
-    def _holders(self, digest: int, speculation: Speculation | None) -> int:
-        block = self._blocks.get(digest)
-        held = 0 if block is None else block.endpoints
-        return held if speculation is None else held | speculation.endpoints(digest)
+        By halving: an endpoint that holds a later block than one that it lacks has a hole, which is seen to elsewhere.
+
+        Args:
+            path: The prompt.
+            edge: The block where the span starts, the one where it ends, and who holds the former and lacks the latter.
+            speculation: See `matched_tokens`.
+        """
+        find, ids, block_bytes = self._blocks.get, path.ids, path.block_bytes
+        start, first_byte = path.ends[edge[0] // path.span_blocks], edge[0] * block_bytes
+        todo = [edge]
+        while todo:
+            held, missing, bits = todo.pop()
+            if missing - held == 1:
+                yield bits, held
+                continue
+            middle = (held + missing) // 2
+            digest = hash((start, ids[first_byte : middle * block_bytes]))
+            block = find(digest)
+            kept = 0 if block is None else bits & block.endpoints
+            if speculation is not None:
+                kept |= bits & speculation.endpoints(digest)
+            if kept:
+                todo.append((middle, missing, kept))
+            if kept != bits:
+                todo.append((held, middle, bits ^ kept))
 
 
-def _note(
-    bits: int,
-    num_blocks: int,
-    by_bit: tuple[EndpointBlocks | None, ...],
-    found: list[tuple[EndpointBlocks, int]],
-) -> None:
-    while bits and num_blocks:
+def _numbers_of(bits: int) -> Iterator[int]:
+    while bits:
         lowest = bits & -bits
+        yield lowest.bit_length() - 1
         bits ^= lowest
-        endpoint = by_bit[lowest.bit_length() - 1]
-        if endpoint is not None:
-            found.append((endpoint, num_blocks))
 
 
 def _before_holes(endpoint: EndpointBlocks, path: PromptPath, num_blocks: int) -> int:

@@ -14,6 +14,8 @@ from motor.coordinator.kv_query.port import CacheScope
 
 SPAN_TOKENS = 256
 ID_BYTES = 4
+_HEAD_SPANS = 8
+"""Spans that are packed at first; most prompts that nobody holds end there."""
 
 
 def num_span_blocks(block_size: int) -> int:
@@ -46,40 +48,15 @@ def pack_ids(token_ids: Sequence[int]) -> bytes:
     return id_packer(len(token_ids)).pack(*token_ids)
 
 
-class Span:
-    """A part of a prompt, at most `num_span_blocks` long.
+class PromptPath:
+    """A prompt's span ends, packed and hashed no further than somebody asks. Mutable: `ids`, `ends`.
 
     Attributes:
-        start: Name of the prefix before it.
-        num_blocks_before: Blocks in that prefix.
-        num_blocks: Blocks in the span.
-        digest: Name of the prefix up to the span's end.
-    """
-
-    __slots__ = ("_ids", "_stride", "digest", "num_blocks", "num_blocks_before", "start")
-
-    def __init__(self, start: int, num_blocks_before: int, ids: bytes, stride: int) -> None:
-        self.start = start
-        self.num_blocks_before = num_blocks_before
-        self.num_blocks = len(ids) // stride
-        self.digest = prefix_digest(start, ids)
-        self._ids = ids
-        self._stride = stride
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is as long as a span can be; the last one of a prompt mostly isn't."""
-        return self.num_blocks == num_span_blocks(self._stride // ID_BYTES)
-
-    def digest_after(self, num_blocks: int) -> int:
-        """Name the prefix that ends after so many of the span's blocks, at least one."""
-        if num_blocks == self.num_blocks:
-            return self.digest
-        return prefix_digest(self.start, self._ids[: num_blocks * self._stride])
-
-
-class PromptPath:
-    """A prompt's spans, packed and hashed no further than somebody asks. Mutable: `_spans`.
+        num_blocks: How much of the prompt is named.
+        span_blocks: Blocks in a span.
+        block_bytes: Packed size of a block.
+        ids: The packed ids, as far as anybody asked.
+        ends: Names of the empty prefix and of those that end with a span, as far as anybody asked.
 
     Args:
         token_ids: The prompt.
@@ -89,32 +66,41 @@ class PromptPath:
     """
 
     def __init__(self, token_ids: Sequence[int], root: int, block_size: int, num_blocks: int) -> None:
+        self.num_blocks = max(0, num_blocks)
+        self.span_blocks = num_span_blocks(block_size)
+        self.block_bytes = ID_BYTES * block_size
         self._token_ids = token_ids
-        self._root = root
         self._block_size = block_size
-        self._num_blocks = num_blocks
-        self._span_blocks = num_span_blocks(block_size)
-        self._spans: list[Span] = []
+        self.ids = b""
+        self.ends = [root]
 
-    def __iter__(self) -> Iterator[Span]:
-        """Yield the spans in order.
+    def __iter__(self) -> Iterator[int]:
+        """Yield the names of the prefixes that end with a span; the last span may be shorter. Once only.
 
         Raises:
             struct.error: An id is not an unsigned 32-bit integer.
         """
-        stride = ID_BYTES * self._block_size
-        whole = id_packer(self._span_blocks * self._block_size).pack
-        start = self._root
-        for before in range(0, self._num_blocks, self._span_blocks):
-            end = min(before + self._span_blocks, self._num_blocks)
-            ids = self._token_ids[before * self._block_size : end * self._block_size]
-            packed = whole(*ids) if end - before == self._span_blocks else pack_ids(ids)
-            span = Span(start, before, packed, stride)
-            self._spans.append(span)
-            yield span
-            start = span.digest
+        span_tokens = self.span_blocks * self._block_size
+        num_tokens = self.num_blocks * self._block_size
+        head_tokens = min(span_tokens * _HEAD_SPANS, num_tokens)
+        self.ids = pack_ids(self._token_ids[:head_tokens])
+        yield from self._name_spans(0, head_tokens, span_tokens)
+        if head_tokens < num_tokens:
+            self.ids = pack_ids(self._token_ids)  # without a slice, which would take a third of the time again
+            yield from self._name_spans(head_tokens, num_tokens, span_tokens)
+
+    def _name_spans(self, first_token: int, end_token: int, span_tokens: int) -> Iterator[int]:
+        ids, ends, end_bytes, span_bytes = self.ids, self.ends, end_token * ID_BYTES, span_tokens * ID_BYTES
+        digest = ends[-1]
+        for begin in range(first_token * ID_BYTES, end_bytes, span_bytes):
+            digest = hash((digest, ids[begin : min(begin + span_bytes, end_bytes)]))
+            ends.append(digest)
+            yield digest
 
     def digest_at(self, num_blocks: int) -> int:
         """Name the prefix of so many blocks, at least one; only spans that have been iterated over are known."""
-        span = self._spans[(num_blocks - 1) // self._span_blocks]
-        return span.digest_after(num_blocks - span.num_blocks_before)
+        span, num_rest = divmod(num_blocks, self.span_blocks)
+        if not num_rest:
+            return self.ends[span]
+        end = num_blocks * self.block_bytes
+        return prefix_digest(self.ends[span], self.ids[end - num_rest * self.block_bytes : end])

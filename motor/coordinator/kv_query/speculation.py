@@ -1,8 +1,6 @@
 """Prompts just routed: their endpoints will hold them before any event can say so. Mutable: both generations."""
 
-from collections.abc import Iterable
-
-from motor.coordinator.kv_query.prompt_path import Span
+from motor.coordinator.kv_query.prompt_path import PromptPath
 
 NUM_DETAILED_SPANS = 8
 """Spans at a prompt's start that are noted block by block; later ones as a whole, to keep routing cheap."""
@@ -28,16 +26,17 @@ class Speculation:
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def add(self, spans: Iterable[Span], endpoint_bit: int, now_seconds: float) -> None:
+    def add(self, path: PromptPath, endpoint_bit: int, now_seconds: float) -> None:
         """Note that an endpoint (`endpoint_bit` is a power of two) is about to hold a prompt."""
         self.expire(now_seconds)
+        digests = list(path)
+        num_detailed = min(path.num_blocks, NUM_DETAILED_SPANS * path.span_blocks)
+        digests += [path.digest_at(num_blocks) for num_blocks in range(1, num_detailed)]
+        begin_of_last = path.num_blocks // path.span_blocks * path.span_blocks
+        digests += [path.digest_at(num_blocks) for num_blocks in range(begin_of_last + 1, path.num_blocks)]
         young = self._young
-        for number, span in enumerate(spans):
-            if number < NUM_DETAILED_SPANS or not span.is_whole:
-                for num_blocks in range(1, span.num_blocks):
-                    digest = span.digest_after(num_blocks)
-                    young[digest] = young.get(digest, 0) | endpoint_bit
-            young[span.digest] = young.get(span.digest, 0) | endpoint_bit
+        for digest in digests:
+            young[digest] = young.get(digest, 0) | endpoint_bit
         if len(young) > self._max_prefixes:
             self._turn(now_seconds)
 
