@@ -1,67 +1,12 @@
 """Relay: a broken stream goes on on another engine, the client sees no gap and no duplicate (RFC: 流式 replay)."""
 
-import json
-from typing import Any
-
 import pytest
 
 from motor.simulator import FaultKind
-from tests.deployment import CHAT, COMPLETIONS, MODEL, QUIET, Answer, Deployment, deployment, user
+from tests.deployment import CHAT, COMPLETIONS, deployment
+from tests.relayed import REQUESTS, seen_by_client, streamed
 
-TOOLS = json.loads((MODEL / "expected.json").read_text(encoding="utf-8"))["tools"]
-REQUESTS: dict[str, dict[str, Any]] = {
-    "text": user("Say hello.", **QUIET),
-    "multi-byte": user("Show me emoji.", **QUIET),
-    "reasoning": user("What is 2+2?"),
-    "tool": user("Compare the weather in Paris and Tokyo.", tools=TOOLS),
-}
 BREAKS = pytest.mark.parametrize("kind", [FaultKind.DIE, FaultKind.EOF, FaultKind.ERROR_EVENT, FaultKind.MALFORMED])
-
-
-def seen_by_client(answer: Answer) -> dict[str, Any]:
-    """Return everything of a streamed chat but how it was cut: ids and creation time must be one."""
-    seen: dict[str, Any] = {"content": "", "reasoning": "", "calls": {}, "finish": [], "roles": 0}
-    assert answer.events[-1] == "[DONE]"
-    assert answer.events.count("[DONE]") == 1
-    assert len({(event["id"], event["created"]) for event in answer.events[:-1]}) == 1
-    for event in answer.events[:-1]:
-        if event.get("usage"):
-            seen["usage"] = {key: event["usage"][key] for key in ("prompt_tokens", "completion_tokens", "total_tokens")}
-        for choice in event["choices"]:
-            delta = choice["delta"]
-            seen["roles"] += "role" in delta
-            seen["content"] += delta.get("content") or ""
-            seen["reasoning"] += delta.get("reasoning") or ""
-            for call in delta.get("tool_calls") or ():
-                known = seen["calls"].setdefault(call["index"], {"ids": [], "name": "", "arguments": ""})
-                known["ids"] += [call["id"]] if call.get("id") else []
-                known["name"] += call["function"].get("name") or ""
-                known["arguments"] += call["function"].get("arguments") or ""
-            seen["finish"] += [choice["finish_reason"]] if choice["finish_reason"] else []
-    for call in seen["calls"].values():
-        assert len(call.pop("ids")) == 1  # each id once
-    return seen
-
-
-async def streamed(d: Deployment, body: dict[str, Any]) -> Answer:
-    return await d.post(CHAT, {**body, "stream": True, "stream_options": {"include_usage": True}})
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-async def test_a_kill_after_every_chunk(name: str) -> None:
-    async with deployment(num_engines=2, relay={"retry_reserve": 1000}) as d:
-        undisturbed = await streamed(d, REQUESTS[name])
-        expected = seen_by_client(undisturbed)
-        num_tokens = expected["usage"]["completion_tokens"]
-        for after in range(num_tokens):
-            for engine in d.engines:  # whichever is next
-                engine.faults.set(FaultKind.DIE, endpoint="generate", after=after, times=1)
-            answer = await streamed(d, REQUESTS[name])
-            assert answer.status == 200
-            assert seen_by_client(answer) == expected, f"killed after {after}"
-            for engine in d.engines:
-                engine.faults.clear()
-            await d.check_nothing_left()
 
 
 @BREAKS
