@@ -10,6 +10,7 @@ from motor.coordinator.config_sections import (
     HandoffSection,
     InferenceWorkersSection,
     InstanceSection,
+    KvConductorSection,
     LimitsSection,
     LoggingSection,
     ManagementSection,
@@ -17,6 +18,7 @@ from motor.coordinator.config_sections import (
     ParityProbeSection,
     RelaySection,
     RenderConfigSection,
+    SchedulingSection,
     StreamingSection,
     TimeoutsSection,
     TriggerSection,
@@ -38,6 +40,8 @@ class Settings(Section):
         InferenceWorkersSection(), description="Processes that serve requests."
     )
     instances: tuple[InstanceSection, ...] = Field((), description="The engines.")
+    scheduling: SchedulingSection = Field(SchedulingSection(), description="Which engine gets a prompt.")
+    kv_conductor: KvConductorSection = Field(KvConductorSection(), description="Who knows what engines have cached.")
     timeouts: TimeoutsSection = Field(TimeoutsSection(), description="Limits of engine calls.")
     handoff: HandoffSection = Field(HandoffSection(), description="The Handoff topology.")
     trigger: TriggerSection = Field(TriggerSection(), description="The Trigger topology.")
@@ -63,6 +67,12 @@ class Settings(Section):
     def _context_is_known(self) -> "Settings":
         if self.context_budget_mode == "on" and self.model.max_model_len is None:
             raise ValueError("model.max_model_len: missing; context_budget_mode on needs it")
+        return self
+
+    @model_validator(mode="after")
+    def _conductor_is_known(self) -> "Settings":
+        if self.kv_conductor.mode == "external" and self.kv_conductor.url is None:
+            raise ValueError("kv_conductor.url: missing; kv_conductor.mode external needs it")
         return self
 
     @model_validator(mode="after")

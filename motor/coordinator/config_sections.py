@@ -7,6 +7,8 @@ from pydantic import BeforeValidator, Field
 
 from motor.coordinator.config_types import Endpoint, InstanceId, Port, Seconds, Section, Url, listed
 
+_ZMQ_ADDRESS = r"^(tcp|ipc|inproc)://\S+$"
+
 
 class ApiSection(Section):
     """The server that clients reach."""
@@ -74,6 +76,17 @@ class InferenceWorkersSection(Section):
     num_workers: int = Field(4, gt=0, description="Inference workers of the deployment; sizes the sidecar's workers.")
 
 
+class KvEventsSection(Section):
+    """Where an engine publishes its KV events; a data-parallel rank is added to the port, as vLLM does."""
+
+    address: str = Field(pattern=_ZMQ_ADDRESS, description="ZMQ address of the events, as seen from here.")
+    replay_address: str | None = Field(
+        None, pattern=_ZMQ_ADDRESS, description="ZMQ address that repeats lost events; none: they are lost."
+    )
+    topic: str = Field("", description="The engine's `topic`.")
+    is_bound_here: bool = Field(False, description="Listen at `address`; the engine connects.")
+
+
 class InstanceSection(Section):
     """One engine instance."""
 
@@ -81,6 +94,36 @@ class InstanceSection(Section):
     role: Literal["prefill", "decode", "union"] = Field(description="Which leg it serves.")
     url: Url = Field(description="Base URL; a path prefix is kept.")
     data_parallel_size: int = Field(1, gt=0, description="Data-parallel ranks behind the URL.")
+    kv_events: KvEventsSection | None = Field(None, description="Its KV events, for `kv_conductor`.")
+
+
+class SchedulingSection(Section):
+    """Which engine gets a prompt."""
+
+    policy: Literal["round_robin", "load_balance", "kv_cache_affinity"] = Field(
+        "load_balance", description="By turns, by the work that waits, or by that and the cached prefix."
+    )
+    held_token_cost: float = Field(
+        0.1, ge=0, allow_inf_nan=False, description="What a running request's cached token costs, in computed tokens."
+    )
+    remembered_requests: int = Field(256, ge=0, description="Requests whose choices `/debug/schedule` explains.")
+    instance_header: bool = Field(False, description="Name the instances in the `x-motor-instance` response header.")
+
+
+class KvConductorSection(Section):
+    """Who knows which engine holds which prefix; asked with `kv_cache_affinity`."""
+
+    mode: Literal["embedded", "external"] = Field(
+        "embedded", description="An index here, fed by KV events, or a conductor of its own."
+    )
+    max_blocks: int = Field(2_000_000, gt=0, description="Embedded: blocks kept, 400 bytes each.")
+    speculation_seconds: float = Field(
+        2.0, ge=0, allow_inf_nan=False, description="Embedded: how long a prompt just sent counts as cached."
+    )
+    url: Url | None = Field(None, description="External: the conductor.")
+    block_size: int = Field(16, gt=0, description="External: tokens a block, as the engines have it.")
+    tenant_id: str | None = Field(None, description="External: whose index to use.")
+    timeout_ms: int = Field(200, gt=0, description="External: limit of a query; no answer is no match.")
 
 
 class TimeoutsSection(Section):

@@ -25,8 +25,10 @@ from motor.coordinator.render.response import complete_response
 from motor.coordinator.render.streaming_response import SessionSettings, StreamingRenderSession
 from motor.coordinator.render.tokenization_service import TokenizationService
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
-from motor.coordinator.router.native import CHAIN_HEADER, NativeRouter
+from motor.coordinator.router.native import CHAIN_HEADER, NativeRouter, ShownInstances
 from motor.coordinator.router.rescheduler import Rescheduler
+from motor.coordinator.router.token_only import native_demand
+from motor.coordinator.scheduling.demand import Demand
 from motor.coordinator.telemetry.log import get_logger
 from motor.coordinator.telemetry.metrics import Metrics
 from motor.coordinator.telemetry.stages import StageClock
@@ -86,6 +88,7 @@ class Pipeline:
         native: The native chain.
         admission: Flow control.
         metrics: Counters.
+        shown: The response header that names the instances, if clients may see it.
         wall_clock: Unix time in seconds.
     """
 
@@ -95,12 +98,15 @@ class Pipeline:
         native: NativeRouter,
         admission: Admission,
         metrics: Metrics,
+        *,
+        shown: ShownInstances,
         wall_clock: Callable[[], float],
     ) -> None:
         self._chain = chain
         self._native = native
         self._admission = admission
         self._metrics = metrics
+        self._shown = shown
         self._wall_clock = wall_clock
 
     async def serve(self, exchange: Exchange) -> None:
@@ -110,15 +116,15 @@ class Pipeline:
             MotorError: What the client must be told; nothing of the request is left behind.
         """
         if self._chain is None:
-            await self._serve_natively(exchange, 0)
+            await self._serve_natively(exchange, native_demand(exchange.client.peer_id, 0))
             return
         reason = native_reason(exchange.client, self._chain.facts.peers)
         if reason is not None:
             _log.info("chain.native", reason=reason)
             self._metrics.native_chosen(reason)
             with exchange.clock.stage("render"):
-                num_prompt_tokens = await self._count_prompt_tokens(self._chain, exchange.client)
-            await self._serve_natively(exchange, num_prompt_tokens)
+                demand = await self._counted(self._chain, exchange.client)
+            await self._serve_natively(exchange, demand)
             return
         try:
             with exchange.clock.stage("render"):
@@ -126,8 +132,8 @@ class Pipeline:
             self._chain.probe.offer(batch)
         except RenderFault as fault:
             with exchange.clock.stage("render"):
-                num_prompt_tokens = await self._count_locally(self._chain, exchange.client, fault)
-            await self._fall_back(exchange, fault, num_prompt_tokens)
+                demand = await self._counted_locally(self._chain, exchange.client, fault)
+            await self._fall_back(exchange, fault, demand)
             return
         try:
             await self._serve_tokens(self._chain, batch, exchange)
@@ -136,39 +142,41 @@ class Pipeline:
                 self._chain.facts.generate_refused(error.instance_id)
             if exchange.sink.has_started:
                 raise
-            await self._fall_back(exchange, error, batch.num_prompt_tokens)
+            await self._fall_back(exchange, error, _demand_of(batch))
 
-    async def relay(self, original: NativeRequest, request_headers: dict[str, str], sink: ResponseSink) -> None:
+    async def relay(
+        self, original: NativeRequest, request_headers: dict[str, str], sink: ResponseSink, clock: StageClock
+    ) -> None:
         """Answer a request of any other API, which never tries a Render route; raises as `serve`."""
-        await self._native.relay(original, request_headers, 0, sink)
+        await self._native.relay(original, request_headers, native_demand("", 0), sink, clock)
 
-    async def _count_prompt_tokens(self, chain: TokenChain, client: ClientRequest) -> int:
+    async def _counted(self, chain: TokenChain, client: ClientRequest) -> Demand:
         """Render's ids count the load on the native chain too; what Render refuses, the engine judges alone."""
         try:
             batch = await chain.tokenization.tokenize(client)
             chain.probe.offer(batch)
-            return batch.num_prompt_tokens
+            return _demand_of(batch)
         except RequestInvalid:
-            return 0
+            return native_demand(client.peer_id, 0)
         except RenderFault as fault:
-            return await self._count_locally(chain, client, fault)
+            return await self._counted_locally(chain, client, fault)
 
-    async def _count_locally(self, chain: TokenChain, client: ClientRequest, fault: RenderFault) -> int:
+    async def _counted_locally(self, chain: TokenChain, client: ClientRequest, fault: RenderFault) -> Demand:
         prompts = await chain.tokenization.tokenize_locally(client, fault)
         self._metrics.tokenized_without_render(prompts.tokenizer_source)
-        return prompts.num_prompt_tokens
+        return native_demand(client.peer_id, prompts.num_prompt_tokens, prompts.prompts)
 
-    async def _fall_back(self, exchange: Exchange, error: MotorError, num_prompt_tokens: int) -> None:
+    async def _fall_back(self, exchange: Exchange, error: MotorError, demand: Demand) -> None:
         """Leave the token chain for the native one, nothing having been shown."""
         _log.warning("chain.fallback", reason=error.kind, domain=error.domain, fallback="native")
         self._metrics.render_fallback(error.kind)
-        await self._serve_natively(exchange, num_prompt_tokens)
+        await self._serve_natively(exchange, demand)
 
-    async def _serve_natively(self, exchange: Exchange, num_prompt_tokens: int) -> None:
+    async def _serve_natively(self, exchange: Exchange, demand: Demand) -> None:
         client = exchange.client
         headers = {**client.forward_headers, "x-request-id": client.peer_id}
-        async with self._admission.unrendered(client, num_prompt_tokens, exchange.clock):
-            await self._native.relay(exchange.original, headers, num_prompt_tokens, exchange.sink)
+        async with self._admission.unrendered(client, demand.num_prompt_tokens, exchange.clock):
+            await self._native.relay(exchange.original, headers, demand, exchange.sink, exchange.clock)
 
     async def _serve_tokens(self, chain: TokenChain, batch: TokenizedBatch, exchange: Exchange) -> None:
         created = int(self._wall_clock())
@@ -176,7 +184,7 @@ class Pipeline:
         self._metrics.prompt_tokens(batch.num_prompt_tokens)
         if client.is_stream and len(batch.prompts) > 1 and not chain.streams_many_prompts:
             self._metrics.native_chosen("trigger_prompt_list")
-            await self._serve_natively(exchange, batch.num_prompt_tokens)
+            await self._serve_natively(exchange, _demand_of(batch))
             return
         async with self._admission.rendered(batch, clock) as lease:
             if client.is_stream:
@@ -200,7 +208,7 @@ class Pipeline:
             model=chain.model,
             created=created,
             settings=chain.session,
-            headers=[TOKEN_CHAIN],
+            headers=lambda: [TOKEN_CHAIN, *self._shown(clock)],
             facts=chain.facts.answer,
             on_progress=lease.correct,
             clock=clock,
@@ -222,7 +230,12 @@ class Pipeline:
             )
         num_tokens = sum(len(choice.token_ids or ()) for response in responses for choice in response.choices)
         self._metrics.completion_tokens(num_tokens)
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), TOKEN_CHAIN]
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            TOKEN_CHAIN,
+            *self._shown(clock),
+        ]
         await sink.start(200, headers)
         await sink.write(body)
 
@@ -239,3 +252,8 @@ class Pipeline:
         except BaseExceptionGroup as group:
             raise root_cause(group) from group
         return [task.result() for task in running]
+
+
+def _demand_of(batch: TokenizedBatch) -> Demand:
+    prompts = [prompt.semantic_ids for prompt in batch.prompts]
+    return native_demand(batch.client.peer_id, batch.num_prompt_tokens, prompts)

@@ -8,8 +8,8 @@ import pytest
 from tests.deployment import CHAT, COMPLETIONS, QUIET, Deployment, deployment, eventually, user
 from tests.raw_client import RawClient, raw_client
 
-NUM_TOKENS = 3_000_000
-LARGE = {"max_model_len": 4_000_000}
+NUM_TOKENS = 12_000_000
+LARGE = {"max_model_len": 16_000_000}
 # Large chunks, so that the kernel's buffers between engine, Coordinator and client are soon full.
 ENGINE = {**LARGE, "tokens_per_chunk": (1000,)}
 ENDLESS = {"model": "tiny", "prompt": "on and on", "max_tokens": NUM_TOKENS, "stream": True}

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from motor.coordinator.kv_query.port import EndpointKey
 from motor.simulator import FaultKind
 from tests.deployment import CHAT, COMPLETIONS, MODEL, QUIET, Deployment, deployment, eventually, user
 from tests.event_reader import DONE, open_stream
@@ -39,7 +40,7 @@ async def test_requests_are_scheduled_by_local_ids() -> None:
         body = {"model": "tiny", "prompt": prompt, "max_tokens": 5}
         async with open_stream(d, COMPLETIONS, body) as stream:
             await stream.next()
-            assert d.built.ledger.load_of("e0").num_compute_tokens == len(prompt)
+            assert d.built.ledger.load_of(EndpointKey("e0")).num_compute_tokens == len(prompt)
         await d.check_nothing_left()
 
 

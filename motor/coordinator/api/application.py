@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -22,6 +23,9 @@ NATIVE_PATHS = (
 
 Readiness = Callable[[], Awaitable[Sequence[str]]]
 """Returns the reasons why no request could be served; empty when ready."""
+
+DecisionsOf = Callable[[str], list[dict[str, Any]] | None]
+"""Returns why a request was sent where it was; `None` if nobody remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ def public_application(edge: Edge, readiness: Readiness, models: Sequence[ModelC
     )
 
 
-def management_application(edge: Edge, readiness: Readiness) -> Starlette:
+def management_application(edge: Edge, readiness: Readiness, decisions_of: DecisionsOf) -> Starlette:
     """Return the application that operators reach."""
 
     async def request_timing(request: Request) -> Response:
@@ -73,7 +77,20 @@ def management_application(edge: Edge, readiness: Readiness) -> Starlette:
             return JSONResponse({"detail": "unknown request"}, status_code=404)
         return JSONResponse({f"{stage}_ms": milliseconds for stage, milliseconds in times.items()})
 
-    return Starlette(routes=[Route("/debug/request-timing", request_timing), *_status_routes(edge, readiness)])
+    async def schedule(request: Request) -> Response:
+        request_id = request.query_params.get("request_id", "")
+        decisions = decisions_of(request_id)
+        if decisions is None:
+            return JSONResponse({"detail": "unknown request"}, status_code=404)
+        return JSONResponse({"request_id": request_id, "decisions": decisions})
+
+    return Starlette(
+        routes=[
+            Route("/debug/request-timing", request_timing),
+            Route("/debug/schedule", schedule),
+            *_status_routes(edge, readiness),
+        ]
+    )
 
 
 def _status_routes(edge: Edge, readiness: Readiness) -> list[Route]:

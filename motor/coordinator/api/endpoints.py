@@ -157,7 +157,7 @@ class NativeEndpoint:
             edge = self._edge
             body = await read_body(scope, receive, edge.limits.max_body_bytes, edge.limits.body_idle_seconds)
             headers = edge.trace_headers(header(scope, b"traceparent"), header(scope, b"tracestate"))
-            relaying = edge.pipeline.relay(native_request(scope, body), headers, sink)
+            relaying = edge.pipeline.relay(native_request(scope, body), headers, sink, clock)
             await serve_while_connected(relaying, receive, sink, edge.limits.stall_seconds)
 
         await self._edge.answer(scope, send, "native", work)

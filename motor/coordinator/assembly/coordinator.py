@@ -10,15 +10,13 @@ from motor.coordinator.api.metaserver import metaserver_application
 from motor.coordinator.api.server import Application
 from motor.coordinator.assembly.edge import build_edge, flow_control_settings, model_cards
 from motor.coordinator.assembly.routing import build_metaserver, build_rescheduler, build_topology, engine_timeouts
+from motor.coordinator.assembly.scheduling import build_scheduling
 from motor.coordinator.assembly.token_chain import build_parity_probe, build_render_client, build_token_chain
 from motor.coordinator.config import Settings
-from motor.coordinator.domain.instance import Instance, Role
 from motor.coordinator.engine.openai_engine_client import OpenAiEngineClient
 from motor.coordinator.engine.token_engine_client import TokenEngineClient
 from motor.coordinator.flow_control.admission import Admission
 from motor.coordinator.flow_control.gate import AdmissionGate
-from motor.coordinator.instances.breaker_board import BreakerBoard
-from motor.coordinator.instances.circuit_breaker import BreakerRules
 from motor.coordinator.instances.engine_facts import EngineFactsFeed
 from motor.coordinator.instances.readiness import ReadinessProbe
 from motor.coordinator.instances.registry import InstanceRegistry
@@ -27,7 +25,7 @@ from motor.coordinator.render.peer_facts import PeerFactsFeed
 from motor.coordinator.render.sidecar_facts import SidecarFactsFeed
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
 from motor.coordinator.render.vocabulary import load_vocabulary
-from motor.coordinator.router.native import NativeRouter
+from motor.coordinator.router.native import NativeRouter, no_instances, shown_instances
 from motor.coordinator.router.trigger import Metaserver
 from motor.coordinator.scheduling.load_ledger import LoadLedger
 from motor.coordinator.scheduling.scheduler import Scheduler
@@ -70,35 +68,34 @@ class Coordinator:
 
 def build(settings: Settings, metrics: Metrics, pool: HttpPool) -> Coordinator:
     """Build a Coordinator that isn't running yet; needs a running loop."""
-    registry = InstanceRegistry(
-        Instance(one.id, Role(one.role), one.url, one.data_parallel_size) for one in settings.instances
-    )
-    ledger = LoadLedger()
-    scheduler = Scheduler(registry, ledger, BreakerBoard(BreakerRules(), time.monotonic))
+    scheduling = build_scheduling(settings, metrics, pool)
+    registry, scheduler = scheduling.registry, scheduling.scheduler
     render_client = build_render_client(settings, pool)
     tokens = _TokenPath()
     if render_client is not None:
         tokens = _build_token_path(settings, metrics, pool, render_client, registry=registry, scheduler=scheduler)
     gate = AdmissionGate(flow_control_settings(settings.flow_control))
+    shown = shown_instances if settings.scheduling.instance_header else no_instances
     pipeline = Pipeline(
         tokens.chain,
-        NativeRouter(scheduler, OpenAiEngineClient(pool, engine_timeouts(settings))),
+        NativeRouter(scheduler, OpenAiEngineClient(pool, engine_timeouts(settings)), shown),
         Admission(gate, settings.flow_control.expected_output_tokens),
         metrics,
-        time.time,
+        shown=shown,
+        wall_clock=time.time,
     )
     edge = build_edge(settings, pipeline, metrics)
     readiness = ReadinessProbe(registry, pool, render_client.is_healthy if render_client is not None else None)
     return Coordinator(
         feeds=tokens.feeds,
-        services=tokens.services,
+        services=(*scheduling.services, *tokens.services),
         applications=(
             public_application(edge, readiness.reasons, model_cards(settings)),
-            management_application(edge, readiness.reasons),
+            management_application(edge, readiness.reasons, scheduling.decisions.of),
             *([metaserver_application(tokens.metaserver)] if tokens.metaserver is not None else []),
         ),
         metrics=metrics,
-        ledger=ledger,
+        ledger=scheduling.ledger,
         pool=pool,
         render_client=render_client,
         metaserver=tokens.metaserver,

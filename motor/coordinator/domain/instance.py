@@ -13,6 +13,23 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class KvEvents:
+    """Where an instance publishes what its KV cache holds; a data-parallel rank is added to TCP ports.
+
+    Attributes:
+        address: ZMQ address of the events.
+        replay_address: ZMQ address that repeats past events, `None` if there is none.
+        topic: What they are published under.
+        is_bound_here: True if the engine connects to us.
+    """
+
+    address: str
+    replay_address: str | None = None
+    topic: str = ""
+    is_bound_here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
     """One engine instance, replaced whole when anything about it changes.
 
@@ -21,9 +38,11 @@ class Instance:
         role: Which legs it may serve.
         url: Base URL without trailing slash; may carry a path prefix.
         data_parallel_size: Number of data-parallel ranks behind the URL.
+        kv_events: Where its KV events are published, if anywhere.
     """
 
     id: str
     role: Role
     url: str
     data_parallel_size: int = 1
+    kv_events: KvEvents | None = None

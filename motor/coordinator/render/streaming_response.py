@@ -70,7 +70,7 @@ class StreamingRenderSession:
         model: The name that the client is told.
         created: Unix time in seconds.
         settings: How sessions behave.
-        headers: Response headers besides those of an event stream.
+        headers: Returns response headers besides those of an event stream, when they are sent.
         facts: What answers say about the deployment.
         on_progress: Told the output tokens that the client has, each time there are more.
         clock: Where the stages' time is booked.
@@ -86,7 +86,7 @@ class StreamingRenderSession:
         model: str,
         created: int,
         settings: SessionSettings,
-        headers: list[tuple[bytes, bytes]],
+        headers: Callable[[], list[tuple[bytes, bytes]]],
         facts: AnswerFacts,
         on_progress: Callable[[int], None],
         clock: StageClock,
@@ -201,7 +201,7 @@ class StreamingRenderSession:
     async def _write(self, data: bytes) -> None:
         if not self._sink.has_started:
             self._clock.add("first_chunk", self._clock.now() - self._started)
-            await self._sink.start(200, EVENT_STREAM_HEADERS + self._headers)
+            await self._sink.start(200, EVENT_STREAM_HEADERS + self._headers())
         await self._sink.write(data)
 
     async def wait_all_open(self) -> None:

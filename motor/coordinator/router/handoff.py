@@ -16,9 +16,10 @@ from motor.coordinator.domain.instance import Role
 from motor.coordinator.engine.token_engine_client import EngineRequest, TokenEngineClient
 from motor.coordinator.render.models import TokenizedRequest
 from motor.coordinator.router.connectors.profile import ConnectorProfile
-from motor.coordinator.router.token_only import Leg, LegKind, engine_request, prefill_request, validated
+from motor.coordinator.router.token_only import Leg, LegKind, demand_of, engine_request, prefill_request, validated
 from motor.coordinator.router.topology import Attempt
 from motor.coordinator.router.union import UnionTopology
+from motor.coordinator.scheduling.demand import Demand
 from motor.coordinator.scheduling.reservation import Reservation
 from motor.coordinator.scheduling.scheduler import Scheduler
 from motor.coordinator.telemetry.log import get_logger
@@ -93,7 +94,7 @@ class HandoffTopology:
                 yield chunks
             return
         async with self._prefilled(attempt, request) as handover, self._decoding(attempt, request) as decode:
-            leg = self._decode_leg(attempt, handover, is_stream=True)
+            leg = self._decode_leg(attempt, handover, decode, is_stream=True)
             wire_form = engine_request(attempt.base_request_id, request, leg)
             async with self._engines.stream(decode.instance.url, wire_form) as stream:
                 handover.taken()
@@ -106,7 +107,7 @@ class HandoffTopology:
         if alone is not None:
             return await alone.generate(attempt, request)
         async with self._prefilled(attempt, request) as handover, self._decoding(attempt, request) as decode:
-            leg = self._decode_leg(attempt, handover, is_stream=False)
+            leg = self._decode_leg(attempt, handover, decode, is_stream=False)
             wire_form = engine_request(attempt.base_request_id, request, leg)
             response = validated(await self._engines.generate(decode.instance.url, wire_form), request)
             handover.taken()
@@ -135,15 +136,15 @@ class HandoffTopology:
     @asynccontextmanager
     async def _prefilled(self, attempt: Attempt, request: TokenizedRequest) -> AsyncIterator[Handover]:
         """Run the prefill leg; on leaving, blocks that no decode has taken are freed."""
-        started = attempt.clock.now()
+        demand = demand_of(attempt.base_request_id, request).for_prefill()
         async with self._scheduler.reserve(
-            (Role.PREFILL,), request.num_prompt_tokens, attempt.excluded_instances
+            (Role.PREFILL,), demand, attempt.excluded_instances, attempt.clock
         ) as reservation:
-            attempt.clock.add("schedule", attempt.clock.now() - started)
             leg = Leg(
                 LegKind.PREFILL,
                 attempt.number,
                 kv_transfer_params=self._connector.prefill_params(),
+                data_parallel_rank=reservation.data_parallel_rank,
                 forward_headers=attempt.forward_headers,
             )
             wire_form = engine_request(attempt.base_request_id, prefill_request(request), leg)
@@ -159,15 +160,17 @@ class HandoffTopology:
                     await _shielded(self._free(attempt, request, handover))
 
     def _decoding(self, attempt: Attempt, request: TokenizedRequest) -> AbstractAsyncContextManager[Reservation]:
-        return self._scheduler.reserve((Role.DECODE,), request.num_prompt_tokens, attempt.excluded_instances)
+        demand = demand_of(attempt.base_request_id, request).for_decode()
+        return self._scheduler.reserve((Role.DECODE,), demand, attempt.excluded_instances, attempt.clock)
 
     @staticmethod
-    def _decode_leg(attempt: Attempt, handover: Handover, *, is_stream: bool) -> Leg:
+    def _decode_leg(attempt: Attempt, handover: Handover, decode: Reservation, *, is_stream: bool) -> Leg:
         return Leg(
             LegKind.DECODE,
             attempt.number,
             is_stream=is_stream,
             kv_transfer_params=handover.params,
+            data_parallel_rank=decode.data_parallel_rank,
             forward_headers=attempt.forward_headers,
         )
 
@@ -187,7 +190,8 @@ class HandoffTopology:
 
     async def _free_by(self, wire_form: EngineRequest, request: TokenizedRequest, refused: set[str]) -> bool:
         try:
-            async with self._scheduler.reserve((Role.DECODE,), request.num_prompt_tokens, frozenset(refused)) as decode:
+            demand = Demand(request.num_prompt_tokens, computes_prompt=False)
+            async with self._scheduler.reserve((Role.DECODE,), demand, frozenset(refused)) as decode:
                 await self._engines.generate(decode.instance.url, wire_form)
                 _log.info("prefill.freed", instance=decode.instance.id)
                 return True

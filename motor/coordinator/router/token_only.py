@@ -1,15 +1,18 @@
 """The one place where a `TokenizedRequest` becomes an `EngineRequest`, and semantic ids become physical ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from motor.coordinator.domain.errors import EngineBroken
 from motor.coordinator.domain.generation import GenerateResponse
-from motor.coordinator.domain.tokens import PhysicalTokenIds
+from motor.coordinator.domain.tokens import PhysicalTokenIds, SemanticTokenIds
 from motor.coordinator.engine.token_engine_client import EngineRequest
 from motor.coordinator.render.models import TokenizedRequest
+from motor.coordinator.scheduling.demand import Demand
 from motor.coordinator.wire.openai import encode_json
 
 _DELTA, _FINAL_ONLY = 1, 2
@@ -79,10 +82,13 @@ def engine_request(base_request_id: str, request: TokenizedRequest, leg: Leg) ->
     if leg.is_stream:
         # Always asked for: cached-token details come on the usage chunk only.
         body["stream_options"] = {"include_usage": True}
-    headers = dict(leg.forward_headers)
-    if leg.data_parallel_rank is not None:
-        headers["X-data-parallel-rank"] = str(leg.data_parallel_rank)
+    headers = {**leg.forward_headers, **rank_header(leg.data_parallel_rank)}
     return EngineRequest(request_id, encode_json(body), request.num_choices, headers)
+
+
+def rank_header(data_parallel_rank: int | None) -> dict[str, str]:
+    """Return the header by which vLLM is told the rank that must serve; none if it may choose."""
+    return {} if data_parallel_rank is None else {"X-data-parallel-rank": str(data_parallel_rank)}
 
 
 _NOT_FOR_PREFILL = frozenset(
@@ -114,6 +120,35 @@ def physical_ids(request: TokenizedRequest) -> PhysicalTokenIds:
     return request.physical_ids if request.physical_ids is not None else PhysicalTokenIds(request.semantic_ids)
 
 
+def demand_of(request_id: str, request: TokenizedRequest) -> Demand:
+    """Return what the scheduler must know of a prompt.
+
+    Args:
+        request_id: The client's request.
+        request: The prompt; caches are asked for its physical ids.
+    """
+    return Demand(
+        request.num_prompt_tokens,
+        request.max_tokens * request.num_choices,
+        physical_ids(request),
+        model=_text(request.metadata, "model"),
+        cache_salt=_text(request.metadata, "cache_salt"),
+        request_id=request_id,
+    )
+
+
+def native_demand(request_id: str, num_prompt_tokens: int, prompts: Sequence[SemanticTokenIds] = ()) -> Demand:
+    """Return what the scheduler must know of a request that an engine serves by itself.
+
+    Args:
+        request_id: The client's request.
+        num_prompt_tokens: Of all prompts; an estimate, or 0, where nobody counted.
+        prompts: Their ids, if anybody knows them; only a single prompt's can be looked for in caches.
+    """
+    token_ids = PhysicalTokenIds(prompts[0]) if len(prompts) == 1 else None
+    return Demand(num_prompt_tokens, token_ids=token_ids, request_id=request_id)
+
+
 def validated(response: GenerateResponse, request: TokenizedRequest) -> GenerateResponse:
     """Return the response if it answers the request.
 
@@ -135,3 +170,10 @@ def _extra_args(rendered: Any, leg: Leg) -> dict[str, Any] | None:
     if leg.kv_transfer_params is not None:
         kept["kv_transfer_params"] = dict(leg.kv_transfer_params)
     return kept or None
+
+
+def _text(metadata: Mapping[str, msgspec.Raw], name: str) -> str | None:
+    """Return a member of Render's answer if it is a string."""
+    raw = metadata.get(name)
+    value = None if raw is None else msgspec.json.decode(raw)
+    return value if isinstance(value, str) else None

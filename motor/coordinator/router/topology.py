@@ -1,6 +1,6 @@
 """What every topology is to the attempt loop: acquire, order, release; never the Render protocol."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -44,3 +44,18 @@ class Topology(Protocol):
 
     async def generate(self, attempt: Attempt, request: TokenizedRequest) -> GenerateResponse:
         """Return the complete answer; raises as `stream`."""
+
+
+async def after_first(
+    chunks: AsyncGenerator[GenerateChunk], on_first: Callable[[], None]
+) -> AsyncGenerator[GenerateChunk]:
+    """Pass chunks on; `on_first` is called when the first one has come, which is when the prompt has been computed."""
+    try:
+        is_first = True
+        async for chunk in chunks:
+            if is_first:
+                on_first()
+                is_first = False
+            yield chunk
+    finally:
+        await chunks.aclose()

@@ -15,7 +15,7 @@ from motor.coordinator.domain.generation import GenerateChunk, GenerateResponse
 from motor.coordinator.domain.instance import Role
 from motor.coordinator.engine.token_engine_client import EngineRequest, TokenEngineClient
 from motor.coordinator.render.models import TokenizedRequest
-from motor.coordinator.router.token_only import Leg, LegKind, engine_request, prefill_request, validated
+from motor.coordinator.router.token_only import Leg, LegKind, demand_of, engine_request, prefill_request, validated
 from motor.coordinator.router.topology import Attempt
 from motor.coordinator.router.union import UnionTopology
 from motor.coordinator.scheduling.scheduler import Scheduler
@@ -110,13 +110,15 @@ class Metaserver:
 
     async def _run(self, expected: _Expected, posted: Mapping[str, Any]) -> GenerateResponse:
         attempt, request = expected.attempt, expected.request
+        demand = demand_of(attempt.base_request_id, request).for_prefill()
         async with self.scheduler.reserve(
-            (Role.PREFILL,), request.num_prompt_tokens, attempt.excluded_instances
+            (Role.PREFILL,), demand, attempt.excluded_instances, attempt.clock
         ) as reservation:
             leg = Leg(
                 LegKind.PREFILL,
                 attempt.number,
                 kv_transfer_params=posted,
+                data_parallel_rank=reservation.data_parallel_rank,
                 forward_headers=attempt.forward_headers,
             )
             wire_form = engine_request(attempt.base_request_id, prefill_request(request), leg)
@@ -190,26 +192,26 @@ class TriggerTopology:
         self, attempt: Attempt, request: TokenizedRequest, *, is_stream: bool
     ) -> AsyncIterator[tuple[str, EngineRequest]]:
         """Reserve a decode instance and expect its call; a failed prefill ends the block with prefill's fault."""
-        started = attempt.clock.now()
-        async with self._scheduler.reserve(
-            (Role.DECODE,), request.num_prompt_tokens, attempt.excluded_instances
-        ) as reservation:
-            attempt.clock.add("schedule", attempt.clock.now() - started)
-            async with _ended_by_prefill(attempt, request) as expected:
-                with self._metaserver.expecting(expected) as metaserver_url:
-                    leg = Leg(
-                        LegKind.DECODE,
-                        attempt.number,
-                        is_stream=is_stream,
-                        kv_transfer_params={
-                            "do_remote_decode": False,
-                            "do_remote_prefill": True,
-                            "metaserver": metaserver_url,
-                        },
-                        forward_headers=attempt.forward_headers,
-                    )
-                    _log.info("engine.asked", instance=reservation.instance.id, phase=leg.kind, attempt=attempt.number)
-                    yield reservation.instance.url, engine_request(attempt.base_request_id, request, leg)
+        demand = demand_of(attempt.base_request_id, request).for_decode()
+        async with (
+            self._scheduler.reserve((Role.DECODE,), demand, attempt.excluded_instances, attempt.clock) as reservation,
+            _ended_by_prefill(attempt, request) as expected,
+        ):
+            with self._metaserver.expecting(expected) as metaserver_url:
+                leg = Leg(
+                    LegKind.DECODE,
+                    attempt.number,
+                    is_stream=is_stream,
+                    kv_transfer_params={
+                        "do_remote_decode": False,
+                        "do_remote_prefill": True,
+                        "metaserver": metaserver_url,
+                    },
+                    data_parallel_rank=reservation.data_parallel_rank,
+                    forward_headers=attempt.forward_headers,
+                )
+                _log.info("engine.asked", instance=reservation.instance.id, phase=leg.kind, attempt=attempt.number)
+                yield reservation.instance.url, engine_request(attempt.base_request_id, request, leg)
 
 
 @asynccontextmanager

@@ -1,11 +1,13 @@
-"""Who is doing how much: the sum of all live reservations, per instance. Mutable: `_loads`."""
+"""Who is doing how much: the sum of all live reservations, per endpoint. Mutable: `_loads`."""
 
 from dataclasses import dataclass
+
+from motor.coordinator.kv_query.port import EndpointKey
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Work reserved on one instance.
+    """Work reserved on one endpoint.
 
     Attributes:
         num_requests: Live reservations.
@@ -48,15 +50,15 @@ class LoadLedger:
     """Adds and takes back shares; every share that was added must be taken back exactly once."""
 
     def __init__(self) -> None:
-        self._loads: dict[str, Load] = {}
+        self._loads: dict[EndpointKey, Load] = {}
 
-    def load_of(self, instance_id: str) -> Load:
-        """Return the work reserved on an instance."""
-        return self._loads.get(instance_id, NO_LOAD)
+    def load_of(self, endpoint: EndpointKey) -> Load:
+        """Return the work reserved on an endpoint."""
+        return self._loads.get(endpoint, NO_LOAD)
 
     @property
     def num_reservations(self) -> int:
-        """Live reservations over all instances; zero when nothing leaks."""
+        """Live reservations over all endpoints; zero when nothing leaks."""
         return sum(load.num_requests for load in self._loads.values())
 
     @property
@@ -64,18 +66,18 @@ class LoadLedger:
         """Whether nothing at all is reserved."""
         return not self._loads
 
-    def add(self, instance_id: str, share: Load) -> None:
+    def add(self, endpoint: EndpointKey, share: Load) -> None:
         """Book a share."""
-        self._loads[instance_id] = self.load_of(instance_id).plus(share)
+        self._loads[endpoint] = self.load_of(endpoint).plus(share)
 
-    def take_back(self, instance_id: str, share: Load) -> None:
+    def take_back(self, endpoint: EndpointKey, share: Load) -> None:
         """Undo an `add`, or a part of it.
 
         Raises:
             ValueError: More would be taken back than was booked.
         """
-        left = self.load_of(instance_id).minus(share)
+        left = self.load_of(endpoint).minus(share)
         if left == NO_LOAD:
-            self._loads.pop(instance_id, None)
+            self._loads.pop(endpoint, None)
         else:
-            self._loads[instance_id] = left
+            self._loads[endpoint] = left

@@ -1,5 +1,7 @@
 """Prometheus metrics of one Coordinator, in a registry of its own."""
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -55,6 +57,13 @@ class Metrics:
             ["instance"],
             registry=registry,
         )
+        self._kv_query_faults = Counter(
+            "motor_kv_query_unanswered", "Questions that a KV conductor left open.", ["reason"], registry=registry
+        )
+        self._kv_event_faults = Counter(
+            "motor_kv_event_faults", "KV events that were lost or made no sense.", ["kind"], registry=registry
+        )
+        self._kv_blocks = Gauge("motor_kv_index_blocks", "Blocks in the embedded KV index.", registry=registry)
         self._disconnects = Counter("motor_client_disconnects", "Clients that left early.", registry=registry)
         self._connection_retries = Counter(
             "motor_connection_retries", "Requests repeated on a fresh connection.", registry=registry
@@ -116,6 +125,18 @@ class Metrics:
         self._parity_probes.labels(instance, outcome).inc()
         if outcome == "mismatch":
             self._parity_mismatches.labels(instance).inc()
+
+    def kv_query_unanswered(self, reason: str) -> None:
+        """Count a question that a KV conductor didn't answer."""
+        self._kv_query_faults.labels(reason).inc()
+
+    def kv_events_fault(self, kind: str) -> None:
+        """Count what was wrong with an engine's KV events; may be called from any thread."""
+        self._kv_event_faults.labels(kind).inc()
+
+    def watch_kv_index(self, num_blocks: Callable[[], int]) -> None:
+        """Show how many blocks the embedded index holds."""
+        self._kv_blocks.set_function(num_blocks)
 
     def client_disconnected(self) -> None:
         """Count a client that left before its answer's end."""

@@ -1,4 +1,4 @@
-"""Where one request's time goes, stage by stage (RFC: 可观测性)."""
+"""Where one request's time goes, stage by stage, and which instances it is sent to (RFC: 可观测性)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ STAGES = ("render", "flow_control", "kv_query", "schedule", "first_chunk", "dere
 
 
 class StageClock:
-    """Adds up the seconds of each stage; mutable: `_seconds`.
+    """Adds up the seconds of each stage; mutable: `_seconds`, `_instances`.
 
     Args:
         clock: Monotonic seconds.
@@ -16,6 +16,7 @@ class StageClock:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._seconds: dict[str, float] = {}
+        self._instances: list[str] = []
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -33,6 +34,15 @@ class StageClock:
     def add(self, name: str, seconds: float) -> None:
         """Book seconds that were measured elsewhere."""
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def note_instance(self, instance_id: str) -> None:
+        """Note that an instance was chosen."""
+        self._instances.append(instance_id)
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """Ids of the instances that were chosen so far, in that order, each once."""
+        return tuple(dict.fromkeys(self._instances))
 
     def seconds(self) -> dict[str, float]:
         """Return seconds per stage."""

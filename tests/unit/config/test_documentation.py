@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ def leaves(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fi
             yield from leaves(annotation, f"{prefix}{name}.")
         elif inner and issubclass(inner[0], BaseModel):
             yield f"{prefix}{name}", field
-            yield from leaves(inner[0], f"{prefix}{name}[].")
+            mark = "" if isinstance(annotation, UnionType) else "[]"
+            yield from leaves(inner[0], f"{prefix}{name}{mark}.")
         else:
             yield f"{prefix}{name}", field
 
