@@ -165,7 +165,7 @@ class RelaySection(Section):
     retry_share: float = Field(0.2, ge=0, le=1, description="Retries per request that the deployment may make.")
     retry_reserve: int = Field(20, ge=0, description="Retries that may be made at once, beyond the share.")
     allow_approximate: bool = Field(
-        True, description="Continue answers whose rest may differ: seeds, penalties, stop strings across the cut."
+        True, description="Continue answers whose rest may differ: seeds, penalties, bad words, thinking budgets."
     )
 
 

@@ -1,5 +1,7 @@
 """Writes an engine's events and lets the stream faults happen on the way."""
 
+import asyncio
+
 from aiohttp import web
 
 from motor.simulator.answers import internal_error
@@ -62,6 +64,8 @@ class EventWriter:
         if self._is_due(FaultKind.DIE):
             reset_connection(self._request.transport)
             raise StreamBroken
+        if self._is_due(FaultKind.STALL):
+            await asyncio.get_running_loop().create_future()
         if self._is_due(FaultKind.EOF):
             raise StreamBroken
         if self._is_due(FaultKind.ERROR_EVENT):

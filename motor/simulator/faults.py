@@ -22,6 +22,8 @@ class FaultKind(StrEnum):
     """The connection is reset after `after` stream events."""
     EOF = "eof_after_chunks"
     """The body ends cleanly after `after` stream events, without `[DONE]`."""
+    STALL = "stall_after_chunks"
+    """Nothing follows `after` stream events, and the connection stays open until the client leaves."""
     MALFORMED = "malformed_event_after"
     """An event that isn't JSON follows `after` good ones; then the stream goes on."""
     ERROR_EVENT = "error_event_after"
@@ -156,6 +158,7 @@ _VALUE_FIELD = {
     FaultKind.FINISH: "reason",
     FaultKind.DIE: "after",
     FaultKind.EOF: "after",
+    FaultKind.STALL: "after",
     FaultKind.MALFORMED: "after",
     FaultKind.ERROR_EVENT: "after",
     FaultKind.ABORT: "after",

@@ -47,6 +47,23 @@ def merged(choices: Sequence[GenerateChoice]) -> GenerateChoice:
     )
 
 
+def split(choice: GenerateChoice) -> list[GenerateChoice]:
+    """Return chunks of one id each that together are a chunk; the ending is the last one's."""
+    ids = choice.token_ids or []
+    if len(ids) < 2:
+        return [choice]
+    pieces = [
+        GenerateChoice(
+            index=choice.index,
+            token_ids=[token_id],
+            logprobs=None if choice.logprobs is None else {"content": [choice.logprobs["content"][at]]},
+        )
+        for at, token_id in enumerate(ids)
+    ]
+    last = msgspec.structs.replace(choice, token_ids=pieces[-1].token_ids, logprobs=pieces[-1].logprobs)
+    return [*pieces[:-1], last]
+
+
 def _has_marker(choice: GenerateChoice, marker_ids: AbstractSet[int]) -> bool:
     ids = choice.token_ids or ()
     if ends_with_stop_id(choice):

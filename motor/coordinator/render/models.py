@@ -149,6 +149,9 @@ class ChunkSink(Protocol):
     def progress(self) -> StreamProgress:
         """Return what the client has."""
 
+    def is_finished(self) -> bool:
+        """Whether the client has every choice's finish reason, so that no more chunks are wanted."""
+
     async def opened(self) -> None:
         """The engine has accepted the request; returns when every sibling stream is open as well."""
 

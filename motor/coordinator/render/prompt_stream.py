@@ -13,7 +13,15 @@ import msgspec
 from motor.coordinator.domain.generation import GenerateChoice
 from motor.coordinator.render.derender_state import BEFORE_FIRST_CALL, DerenderState, extend_chunk_lens, whole_state
 from motor.coordinator.render.models import DerenderedChoice, DerenderedChunk
-from motor.coordinator.render.stop_strings import NOT_ENDED, Held, StopRules, hold_back
+from motor.coordinator.render.stop_strings import (
+    NOT_ENDED,
+    Held,
+    StopRules,
+    completed_stop,
+    hold_back,
+    num_new_characters,
+)
+from motor.coordinator.render.visible_members import visible_members
 
 
 class IllegalTransition(RuntimeError):
@@ -29,6 +37,7 @@ class Snapshot:
         num_events: How many events the client has.
         held_field: Which text the held text belongs to: `content`, `reasoning`, `text`, or a tool call's index.
         held_text: Text that may be the beginning of a stop string.
+        num_watched: How many more characters may complete a stop string that began before an engine took over.
         has_tools: Whether a tool call has been shown.
         has_content: Whether text after the reasoning has been shown, or a tool call.
         is_finished: Whether the finish reason has been shown.
@@ -38,6 +47,7 @@ class Snapshot:
     num_events: int = 0
     held_field: str | int = ""
     held_text: str = ""
+    num_watched: int = 0
     has_tools: bool = False
     has_content: bool = False
     is_finished: bool = False
@@ -143,7 +153,9 @@ class PromptStream:
         return whole_state(self._committed.state, self._ledger, [abs(length) for length in self._chunk_lens])
 
     def begin_attempt(self) -> None:
-        """Remember where this attempt starts."""
+        """Remember where this attempt starts; its engine doesn't know the text that went before."""
+        if self._ledger:
+            self._committed = replace(self._committed, num_watched=self._stop.num_watched_characters)
         self._attempt_start = _AttemptStart(self._committed, len(self._ledger), tuple(self._chunk_lens))
 
     def end_attempt(self) -> int:
@@ -185,6 +197,20 @@ class PromptStream:
         self._asked = ids
         return for_derender(choice, ids)
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether the next text may complete a stop string that this attempt's engine can't see."""
+        return self._committed.num_watched > 0
+
+    def stop_across_cut(self, chunk: DerenderedChunk) -> str | None:
+        """Return the stop string that the staged chunk completes where its engine may not see it, if there is one."""
+        staged, before = self._staged, self._committed
+        if staged is None or not self.is_watching or not chunk.choices or ends_with_stop_id(staged):
+            return None
+        if len(self._ledger) + len(staged.token_ids or ()) <= self._stop.min_tokens:
+            return None
+        return completed_stop(visible_members(chunk.choices[0]), Held(before.held_field, before.held_text), self._stop)
+
     def derive(self, chunk: DerenderedChunk, state: DerenderState, logprobs: dict[str, Any] | None = None) -> Outcome:
         """Return what the answer to the staged chunk's call means; changes nothing.
 
@@ -202,8 +228,9 @@ class PromptStream:
         shown = chunk.choices[0] if chunk.choices else DerenderedChoice(index=staged.index)
         before = self._committed
         ids = staged.token_ids or []
-        fields, held = _members(shown), Held()
-        if self._stop.holds:
+        fields, held = visible_members(shown), Held()
+        num_watched = max(0, before.num_watched - num_new_characters(fields))
+        if self._stop.strings:
             ending = staged.stop_reason if staged.finish_reason is not None else NOT_ENDED
             fields, held = hold_back(fields, Held(before.held_field, before.held_text), self._stop, ending)
         if self._is_reasoning_hidden and fields:
@@ -216,6 +243,7 @@ class PromptStream:
             num_events=before.num_events + (not is_empty),
             held_field=held.field,
             held_text=held.text,
+            num_watched=num_watched,
             has_tools=has_tools,
             has_content=before.has_content or has_tools or bool(fields.get("content")),
             is_finished=staged.finish_reason is not None,
@@ -258,24 +286,11 @@ def ends_with_stop_id(choice: GenerateChoice) -> bool:
     return choice.finish_reason == "stop" and not isinstance(choice.stop_reason, str) and bool(choice.token_ids)
 
 
+def ended_by(choice: GenerateChoice, stop: str) -> GenerateChoice:
+    """Return the chunk as an engine ends it that finds a stop string."""
+    return msgspec.structs.replace(choice, finish_reason="stop", stop_reason=stop)
+
+
 def for_derender(choice: GenerateChoice, token_ids: list[int]) -> GenerateChoice:
     """Return the choice as Derender gets it: with these ids and without logprobs, which `render.logprobs` resolves."""
     return msgspec.structs.replace(choice, token_ids=token_ids, logprobs=None)
-
-
-def _members(shown: DerenderedChoice) -> dict[str, Any]:
-    """The visible members of a derendered choice; the role is ours to send, once."""
-    if shown.text is not None:
-        return {"text": shown.text}
-    return {
-        key: _without_nulls(value) for key, value in (shown.delta or {}).items() if value is not None and key != "role"
-    }
-
-
-def _without_nulls(value: Any) -> Any:
-    """Drop null members at any depth: native vLLM sends only what is set."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    return value

@@ -161,7 +161,7 @@ def _chat_finish_reason(message: Mapping[str, Any], engine: GenerateChoice, fiel
 
 
 def _cut_at_stop(holder: dict[str, Any], names: Iterable[str], engine: GenerateChoice, stop: StopRules) -> None:
-    if not isinstance(engine.stop_reason, str) or stop.includes_stop:
+    if not isinstance(engine.stop_reason, str):
         return
     for name in names:
         text = holder.get(name)
@@ -169,7 +169,7 @@ def _cut_at_stop(holder: dict[str, Any], names: Iterable[str], engine: GenerateC
             # The engine stops as soon as the string is complete, so the one that stopped it is the last one.
             cut = text.rfind(engine.stop_reason)
             if cut >= 0:
-                holder[name] = text[:cut]
+                holder[name] = text[: cut + len(engine.stop_reason)] if stop.includes_stop else text[:cut]
             return
 
 

@@ -2,6 +2,9 @@
 
 An engine ends a choice as soon as a stop string is complete, with all ids up to there. Text that may be the beginning
 of one must wait until it is clear that it isn't; native vLLM holds back as much.
+
+An engine that goes on with another's answer doesn't see a stop string that began in the text before the cut. So the end
+of that text is kept, and looked at together with what follows, by vLLM's rule (`check_stop_strings` of 0.32).
 """
 
 from dataclasses import dataclass
@@ -19,25 +22,27 @@ class StopRules:
     Attributes:
         strings: Stop strings.
         includes_stop: `include_stop_str_in_output`: the string belongs to the text.
+        min_tokens: Up to this many tokens no stop string ends the choice.
     """
 
     strings: tuple[str, ...] = ()
     includes_stop: bool = False
+    min_tokens: int = 0
 
     @property
-    def holds(self) -> bool:
-        """Whether text may have to wait, or be cut."""
-        return bool(self.strings) and not self.includes_stop
-
-    @property
-    def num_held_characters(self) -> int:
+    def num_tail_characters(self) -> int:
         """How much text at the end may be the beginning of a stop string."""
-        return max(map(len, self.strings)) - 1 if self.holds else 0
+        return max(map(len, self.strings)) - 1 if self.strings else 0
+
+    @property
+    def num_watched_characters(self) -> int:
+        """How much text after a cut may complete a string that began before it, or in a character that was cut."""
+        return max(map(len, self.strings), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Text that waits.
+    """The end of the text so far, in which a stop string may have begun; shown only if the string belongs to the text.
 
     Attributes:
         field: `content`, `reasoning`, `text`, or the index of the tool call whose arguments it belongs to.
@@ -46,6 +51,29 @@ class Held:
 
     field: str | int = ""
     text: str = ""
+
+
+def completed_stop(fields: dict[str, Any], held: Held, stop: StopRules) -> str | None:
+    """Return the stop string that new text completes, the earliest if several do; `None` if none does.
+
+    Args:
+        fields: Visible members of a delta.
+        held: The end of the text before.
+        stop: The rules.
+    """
+    field, text = _last_text(fields)
+    before = held.text if field == held.field else ""
+    ends = [
+        (at + len(string), string)
+        for string in stop.strings
+        if (at := (before + text).find(string, max(0, len(before) - len(string) + 1))) >= 0
+    ]
+    return min(ends, key=lambda end: end[0])[1] if text and ends else None
+
+
+def num_new_characters(fields: dict[str, Any]) -> int:
+    """Return the length of the text that a delta adds where the choice is at."""
+    return len(_last_text(fields)[1])
 
 
 def hold_back(fields: dict[str, Any], held: Held, stop: StopRules, ending: object) -> tuple[dict[str, Any], Held]:
@@ -57,6 +85,8 @@ def hold_back(fields: dict[str, Any], held: Held, stop: StopRules, ending: objec
         stop: The rules.
         ending: The stop reason of a choice that has ended, else `NOT_ENDED`.
     """
+    if stop.includes_stop:
+        return _keep_tail(fields, held, stop, ending)
     field, text = _last_text(fields)
     if field == "" and ending is NOT_ENDED:
         return fields, held
@@ -70,11 +100,26 @@ def hold_back(fields: dict[str, Any], held: Held, stop: StopRules, ending: objec
     if field == "":
         return fields, Held()
     if ending is NOT_ENDED:
-        num_shown = max(0, len(text) - stop.num_held_characters)
+        num_shown = max(0, len(text) - stop.num_tail_characters)
         return _with_text(fields, field, text[:num_shown]), Held(field, text[num_shown:])
     if isinstance(ending, str) and ending in text:
         text = text[: text.index(ending)]
     return _with_text(fields, field, text), Held()
+
+
+def _keep_tail(fields: dict[str, Any], held: Held, stop: StopRules, ending: object) -> tuple[dict[str, Any], Held]:
+    """Show everything up to the end of a stop string, and keep the end of the text in mind."""
+    field, text = _last_text(fields)
+    if field == "":
+        return fields, held
+    before = held.text if field == held.field else ""
+    if isinstance(ending, str):
+        at = (before + text).find(ending, max(0, len(before) - len(ending) + 1))
+        if at >= 0:
+            fields = _with_text(fields, field, text[: at + len(ending) - len(before)])
+        return fields, Held()
+    num_before = max(0, len(before) + len(text) - stop.num_tail_characters)
+    return fields, Held(field, (before + text)[num_before:])
 
 
 def _last_text(fields: dict[str, Any]) -> tuple[str | int, str]:

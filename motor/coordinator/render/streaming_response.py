@@ -14,7 +14,7 @@ from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.render.answer_facts import AnswerFacts
 from motor.coordinator.render.choice_merge import ChoiceMerge, StreamOptions
 from motor.coordinator.render.chunk_derenderer import ChunkDerenderer
-from motor.coordinator.render.chunk_merge import merged, num_mergeable
+from motor.coordinator.render.chunk_merge import merged, num_mergeable, split
 from motor.coordinator.render.derender_requests import ChunkCallTemplate
 from motor.coordinator.render.derender_state import BEFORE_FIRST_CALL
 from motor.coordinator.render.echo import echoed_texts
@@ -22,7 +22,7 @@ from motor.coordinator.render.inbox import Inbox
 from motor.coordinator.render.logprobs import LogprobsOptions, LogprobsStream
 from motor.coordinator.render.models import ChunkSink, StreamProgress, TokenizedBatch, TokenizedRequest
 from motor.coordinator.render.pacing import rest_seconds
-from motor.coordinator.render.prompt_stream import ChoiceEvent, PromptStream
+from motor.coordinator.render.prompt_stream import ChoiceEvent, PromptStream, ended_by
 from motor.coordinator.render.stop_strings import StopRules
 from motor.coordinator.render.vllm_render_client import VllmRenderClient
 from motor.coordinator.telemetry.stages import StageClock
@@ -140,6 +140,7 @@ class StreamingRenderSession:
         stop = StopRules(
             tuple(prompt.sampling_params.get("stop") or ()),
             bool(prompt.sampling_params.get("include_stop_str_in_output")),
+            int(prompt.sampling_params.get("min_tokens") or 0),
         )
         keeps_empty = client.flag("return_token_ids") and not self._is_metadata_hidden
         options = None if self._is_metadata_hidden else LogprobsOptions.of(client)
@@ -171,20 +172,31 @@ class StreamingRenderSession:
         """Show chunks until the producer is done; those that wait during one call share the next."""
         inbox = lane.inbox
         while waiting := await inbox.waiting():
-            is_first = lane.stream.committed.state is BEFORE_FIRST_CALL
-            num = num_mergeable(waiting, self._settings.marker_ids, is_first=is_first)
+            is_alone = lane.stream.committed.state is BEFORE_FIRST_CALL or lane.stream.is_watching
+            num = num_mergeable(waiting, self._settings.marker_ids, is_first=is_alone)
             started = self._clock.now()
-            await self._show(lane, merged(inbox.take(num)))
+            await self._show_all(lane, merged(inbox.take(num)))
             inbox.mark_drained()
             rest = rest_seconds(self._clock.now() - started, self._settings.max_gap_seconds)
             if rest:
                 await inbox.rest(rest)
+
+    async def _show_all(self, lane: Lane, choice: GenerateChoice) -> None:
+        """Show a chunk, id by id where only so the token is found that completes a stop string."""
+        for piece in split(choice) if lane.stream.is_watching else (choice,):
+            if not lane.stream.is_finished:  # else the engine goes on past a stop string that it can't see
+                await self._show(lane, piece)
 
     async def _show(self, lane: Lane, choice: GenerateChoice) -> None:
         """Take one chunk from staged to committed."""
         asked = lane.stream.stage(choice)
         with self._clock.stage("derender"):
             chunk, state = await lane.derenderer.derender(lane.stream, asked)
+            stop = lane.stream.stop_across_cut(chunk)
+            if stop is not None and stop != choice.stop_reason:
+                lane.stream.abandon_staged()
+                choice = ended_by(choice, stop)  # from the same state again: parsers flush at the end
+                chunk, state = await lane.derenderer.derender(lane.stream, lane.stream.stage(choice))
             logprobs = None if lane.logprobs is None else await lane.logprobs.resolve(choice)
         outcome = lane.stream.derive(chunk, state, logprobs)
         if outcome.event is None:
@@ -262,6 +274,9 @@ class _PromptSink:
 
     def progress(self) -> StreamProgress:
         return self._session.progress(self._lanes)
+
+    def is_finished(self) -> bool:
+        return all(lane.stream.is_finished for lane in self._lanes)
 
     async def opened(self) -> None:
         if not self._has_opened:

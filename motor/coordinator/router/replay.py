@@ -57,8 +57,11 @@ class GiveUp:
 
 RetryPlan: TypeAlias = Restart | Resume | FinishByLength | GiveUp
 
-_APPROXIMATED_PARAMS = ("presence_penalty", "frequency_penalty")
-"""An engine counts the committed ids as prompt, where these penalties don't see them."""
+_APPROXIMATED_PARAMS = ("presence_penalty", "frequency_penalty", "bad_words", "thinking_token_budget")
+"""An engine counts the committed ids as prompt, where these don't look for what has been generated."""
+
+_DEFAULT_TEMPERATURE = 1.0
+"""vLLM's, which leaves members out that have their defaults."""
 
 
 def plan_retry(request: TokenizedRequest, progress: StreamProgress, *, allow_approximate: bool) -> RetryPlan:
@@ -68,7 +71,7 @@ def plan_retry(request: TokenizedRequest, progress: StreamProgress, *, allow_app
         request: The prompt as it was rendered.
         progress: What the client has.
         allow_approximate: Whether to resume where the continuation may differ from an undisturbed one: sampling with
-            a seed, penalties over the output, stop strings across the cut.
+            a seed, penalties over the output, bad words across the cut, a budget for thinking.
     """
     if not progress.is_request_visible:
         return Restart()
@@ -105,11 +108,14 @@ def _continued(request: TokenizedRequest, progress: StreamProgress) -> Tokenized
     return replace(request, semantic_ids=ids, physical_ids=None, sampling_params=params, metadata=metadata)
 
 
+def can_be_joined(request: TokenizedRequest) -> bool:
+    """Whether a whole answer may be made of parts by several engines.
+
+    Not with stop strings: a whole answer's text is not looked at before its end, so none across a cut would be found.
+    """
+    return request.num_choices == 1 and not request.sampling_params.get("stop")
+
+
 def _is_approximate(params: Mapping[str, Any]) -> bool:
-    is_sampled = bool(params.get("temperature"))
-    return (
-        (is_sampled and params.get("seed") is not None)
-        or any(params.get(name) for name in _APPROXIMATED_PARAMS)
-        or bool(params.get("stop"))
-        or params.get("thinking_token_budget") is not None
-    )
+    is_sampled = params.get("temperature", _DEFAULT_TEMPERATURE) != 0
+    return (is_sampled and params.get("seed") is not None) or any(params.get(name) for name in _APPROXIMATED_PARAMS)

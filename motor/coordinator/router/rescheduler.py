@@ -9,10 +9,19 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from motor.coordinator.domain.errors import EngineAborted, EngineFault, EngineRecomputed
-from motor.coordinator.domain.generation import GenerateChoice, GenerateChunk, GenerateResponse
+from motor.coordinator.domain.generation import GenerateChoice, GenerateChunk, GenerateResponse, GenerateUsage
 from motor.coordinator.domain.request import ClientRequest
 from motor.coordinator.render.models import ChunkSink, StreamProgress, TokenizedRequest
-from motor.coordinator.router.replay import FinishByLength, GiveUp, Refusal, Restart, Resume, RetryPlan, plan_retry
+from motor.coordinator.router.replay import (
+    FinishByLength,
+    GiveUp,
+    Refusal,
+    Restart,
+    Resume,
+    RetryPlan,
+    can_be_joined,
+    plan_retry,
+)
 from motor.coordinator.router.retry_budget import RetryBudget
 from motor.coordinator.router.topology import Attempt, Topology
 from motor.coordinator.telemetry.log import get_logger
@@ -86,7 +95,7 @@ class Rescheduler:
             ending = _ending_fault(response.choices)
             if ending is None:
                 return _joined([*earlier, response])
-            if isinstance(ending, EngineRecomputed) and request.num_choices == 1:
+            if isinstance(ending, EngineRecomputed) and can_be_joined(request):
                 earlier.append(response)
                 ids = tuple(i for part in earlier for i in part.choices[0].token_ids or ())
                 plan = plan_retry(request, StreamProgress(ids, is_request_visible=True), allow_approximate=True)
@@ -113,7 +122,7 @@ class Rescheduler:
         while True:
             sink.begin_attempt()
             try:
-                await self._run_attempt(loop.attempt, current, sink)
+                await self._run_attempt(loop.attempt, current, sink, request.num_prompt_tokens)
                 return
             except EngineFault as fault:
                 await sink.end_attempt()
@@ -127,15 +136,23 @@ class Rescheduler:
                 await loop.next_attempt(fault, plan, num_committed=len(progress.committed_ids))
                 current = plan.request if isinstance(plan, Resume) else request
 
-    async def _run_attempt(self, attempt: Attempt, request: TokenizedRequest, sink: ChunkSink) -> None:
+    async def _run_attempt(
+        self, attempt: Attempt, request: TokenizedRequest, sink: ChunkSink, num_prompt_tokens: int
+    ) -> None:
         async with self._topology.stream(attempt, request) as chunks, aclosing(chunks) as open_chunks:
             await sink.opened()
+            has_ended = False
             async for chunk in open_chunks:
                 fault = _ending_fault(chunk.choices)
                 if fault is not None:
                     await self._put_without_ending(chunk, sink)
                     raise fault
+                if chunk.usage is not None:
+                    _limit_cached_tokens(chunk.usage, num_prompt_tokens)
                 await sink.put(chunk)
+                has_ended = has_ended or any(choice.finish_reason is not None for choice in chunk.choices)
+                if attempt.number and not has_ended and sink.is_finished():
+                    return  # by a stop string across the cut, which this engine can't see
 
     @staticmethod
     async def _put_without_ending(chunk: GenerateChunk, sink: ChunkSink) -> None:
@@ -156,6 +173,7 @@ class _Attempts:
         self._started = clock.now()
         self._num_recomputes = 0
         self._num_faults = 0
+        self._delay_seconds = 0.0
         rescheduler._budget.pay_in()
         self.attempt = Attempt(client.api.id_prefix + client.peer_id, clock, forward_headers=client.forward_headers)
 
@@ -175,21 +193,24 @@ class _Attempts:
         if refusal is not None:
             raise fault if refusal in _OUT_OF_TRIES else _explained(fault, refusal)
         excluded = self.attempt.excluded_instances
-        if fault.instance_id is not None and fault.blames_instance:
+        if fault.instance_id is not None and not isinstance(fault, EngineRecomputed):
             excluded = excluded | {fault.instance_id}
-        await asyncio.sleep(self._delay())
+        await asyncio.sleep(self._delay_seconds)
         self.attempt = replace(self.attempt, number=self.attempt.number + 1, excluded_instances=excluded)
 
     def _refusal(self, fault: EngineFault) -> Refusal | None:
-        if self._clock.now() - self._started > self._rules.request_seconds:
-            return Refusal.DEADLINE
-        if isinstance(fault, EngineRecomputed):
+        """Count the fault; return why no attempt may follow, the shared budget last: asking it costs a retry."""
+        is_fault = not isinstance(fault, EngineRecomputed)
+        if is_fault:
+            self._num_faults += 1
+        else:
             self._num_recomputes += 1
-            return Refusal.ATTEMPTS if self._num_recomputes > self._rules.max_recomputes else None
-        self._num_faults += 1
-        if self._num_faults >= self._rules.max_attempts:
+        if self._num_faults >= self._rules.max_attempts or self._num_recomputes > self._rules.max_recomputes:
             return Refusal.ATTEMPTS
-        return None if self._owner._budget.take_out() else Refusal.BUDGET
+        self._delay_seconds = self._delay() if is_fault else 0.0
+        if self._clock.now() + self._delay_seconds - self._started > self._rules.request_seconds:
+            return Refusal.DEADLINE
+        return None if not is_fault or self._owner._budget.take_out() else Refusal.BUDGET
 
     def _delay(self) -> float:
         if self._num_faults <= 1:
@@ -217,11 +238,19 @@ def _ending_fault(choices: list[GenerateChoice]) -> EngineFault | None:
     return None
 
 
+def _limit_cached_tokens(usage: GenerateUsage, num_prompt_tokens: int) -> None:
+    """To an engine that goes on, committed output is prompt too, and may be cached; to the client it is not."""
+    cached = (usage.prompt_tokens_details or {}).get("cached_tokens")
+    if isinstance(cached, int) and cached > num_prompt_tokens:
+        usage.prompt_tokens_details = {**(usage.prompt_tokens_details or {}), "cached_tokens": num_prompt_tokens}
+
+
 def _joined(parts: list[GenerateResponse]) -> GenerateResponse:
     """Return one answer made of the parts that recomputing cut it into; the last one's ending is its ending."""
     last = parts[-1]
     if len(parts) == 1:
         return last
+    last.usage = parts[0].usage  # of the client's prompt; the others' had more
     choices = [part.choices[0] for part in parts]
     ending = choices[-1]
     ending.token_ids = [i for choice in choices for i in choice.token_ids or ()]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from motor.coordinator.domain.errors import EngineBroken
+from motor.coordinator.domain.errors import EngineAborted, EngineBroken
 from motor.coordinator.domain.generation import GenerateResponse
 from motor.coordinator.domain.tokens import PhysicalTokenIds, SemanticTokenIds
 from motor.coordinator.engine.token_engine_client import EngineRequest
@@ -153,13 +153,16 @@ def validated(response: GenerateResponse, request: TokenizedRequest) -> Generate
     """Return the response if it answers the request.
 
     Raises:
-        EngineBroken: Choices are missing or doubled, or one has no ids and no reason.
+        EngineBroken: Choices are missing or doubled, or one has no ids.
+        EngineAborted: The engine has given one up, though nobody asked it to.
     """
     indices = sorted(choice.index for choice in response.choices)
     if indices != list(range(request.num_choices)):
         raise EngineBroken(f"the engine answered {len(indices)} choices instead of {request.num_choices}")
     if any(choice.token_ids is None for choice in response.choices):
         raise EngineBroken("the engine answered a choice without token ids")
+    if any(choice.finish_reason == "abort" for choice in response.choices):
+        raise EngineAborted("the engine aborted the request")
     response.choices.sort(key=lambda choice: choice.index)
     return response
 

@@ -62,9 +62,12 @@ def test_a_spent_budget_only_lacks_its_finish_reason() -> None:
         ({"structured_outputs": {"json": "{}"}}, {}, Refusal.STRUCTURED),
         ({"n": 2}, {}, Refusal.MANY_CHOICES),
         ({}, {"num_prompts": 2}, Refusal.MANY_PROMPTS),
-        ({"seed": 3, "temperature": 1.0}, {}, Refusal.APPROXIMATE),
+        ({"seed": 3, "temperature": 0.7}, {}, Refusal.APPROXIMATE),
+        ({"seed": 3}, {}, Refusal.APPROXIMATE),  # temperature 1 is left out, as vLLM's default
         ({"frequency_penalty": 0.5}, {}, Refusal.APPROXIMATE),
-        ({"stop": ["x"]}, {}, Refusal.APPROXIMATE),
+        ({"presence_penalty": -0.5}, {}, Refusal.APPROXIMATE),
+        ({"bad_words": ["x y"]}, {}, Refusal.APPROXIMATE),
+        ({"thinking_token_budget": 5}, {}, Refusal.APPROXIMATE),
     ],
 )
 def test_what_could_not_be_right_is_refused(params: Any, fields: Any, refusal: Refusal) -> None:
@@ -73,6 +76,20 @@ def test_what_could_not_be_right_is_refused(params: Any, fields: Any, refusal: R
     assert (
         isinstance(plan_retry(request(**params), seen(7, **fields), allow_approximate=True), Resume) is is_approximate
     )
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"stop": ["x"]},
+        {"repetition_penalty": 1.3},  # counts the prompt too
+        {"logprobs": 3},
+        {"temperature": 0.8, "top_p": 0.9},  # any continuation is as good
+        {"logit_bias": {"7": 3.0}},
+    ],
+)
+def test_what_is_exact_goes_on(params: Any) -> None:
+    assert isinstance(plan_retry(request(**params), seen(7), allow_approximate=False), Resume)
 
 
 def test_a_greedy_seed_is_exact() -> None:
