@@ -192,7 +192,7 @@ def _settings(
         "model": {"served_model_name": "tiny", "path": str(MODEL)},
         "render_config": render,
         "instances": [
-            {"id": f"e{number}", "role": role, "url": engine.url}
+            {"id": f"e{number}", "role": role, "url": engine.url, **_kv_events(engine)}
             for number, (engine, role) in enumerate(zip(engines, kinds, strict=True))
         ],
         "api": {"shutdown_grace_seconds": 1},
@@ -200,6 +200,12 @@ def _settings(
     for name, section in extra.items():
         values[name] = {**values[name], **section} if isinstance(section, dict) and name in values else section
     return Settings.model_validate(values)
+
+
+def _kv_events(engine: EngineSimulator) -> dict[str, Any]:
+    if not engine.settings.publishes_kv_events:
+        return {}
+    return {"kv_events": {"address": engine.kv_events.address, "replay_address": engine.kv_events.replay_address}}
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from motor.simulator.fault_gate import FaultEndpoints
 from motor.simulator.faults import Fault, FaultSet
 from motor.simulator.generate_endpoint import GenerateEndpoint
 from motor.simulator.kv_blocks import TAKE_PATH
+from motor.simulator.kv_event_publisher import KvEventPublisher
 from motor.simulator.model_folder import ModelFolder
 from motor.simulator.native_endpoints import NativeEndpoints
 from motor.simulator.scripts import ArithmeticScript, TokenScript
@@ -79,6 +80,17 @@ class EngineSimulator:
         return self.core.statistics
 
     @property
+    def kv_events(self) -> KvEventPublisher:
+        """Where changes of the prefix cache are published.
+
+        Raises:
+            LookupError: They aren't.
+        """
+        if self.core.kv_events is None:
+            raise LookupError("the engine publishes no KV events")
+        return self.core.kv_events
+
+    @property
     def num_kv_blocks_held(self) -> int:
         """Blocks that prefills keep for their decodes."""
         return self.core.kv_blocks.num_blocks_held
@@ -106,10 +118,14 @@ class EngineSimulator:
             await self.core.session.close()
             raise
         self.core.address = (self._server.host, self._server.port)
+        if self.core.kv_events is not None:
+            await self.core.kv_events.start()
 
     async def stop(self) -> None:
         """Stop, cancel what runs and close all connections."""
         await self._server.stop()
+        if self.core.kv_events is not None:
+            await self.core.kv_events.stop()
         if self.core.session is not None:
             await self.core.session.close()
 
@@ -117,6 +133,8 @@ class EngineSimulator:
         """Die as a killed process: stop listening, reset all connections, lose all KV."""
         await self._server.crash()
         self.core.forget()
+        if self.core.kv_events is not None:
+            await self.core.kv_events.restart()
 
     async def restart(self) -> None:
         """Listen again on the same port after a crash."""

@@ -17,6 +17,7 @@ from motor.simulator.engine_statistics import EngineStatistics
 from motor.simulator.faults import FaultKind, Leg, RequestFaults
 from motor.simulator.generate_request import GenerateRequest
 from motor.simulator.kv_blocks import KvBlocks, KvLoadFailed, KvParametersUnusable, ask_for_prefill, fetch_blocks
+from motor.simulator.kv_event_publisher import KvEventPublisher
 from motor.simulator.model_folder import ModelFolder
 from motor.simulator.prefix_cache import PrefixCache
 from motor.simulator.scripts import TokenScript
@@ -64,7 +65,8 @@ class EngineCore:
         self.clock = clock
         self.statistics = EngineStatistics()
         self.kv_blocks = KvBlocks(settings.block_size, settings.kv_lease_seconds, clock)
-        self.prefix_cache = PrefixCache(settings.cache_blocks, settings.block_size)
+        self.kv_events = KvEventPublisher() if settings.publishes_kv_events else None
+        self.prefix_cache = PrefixCache(settings.cache_blocks, settings.block_size, self.kv_events)
         self.address: tuple[str, int] = ("127.0.0.1", 0)
         self.session: aiohttp.ClientSession | None = None
         self._places = asyncio.Semaphore(settings.max_num_seqs)

@@ -20,6 +20,7 @@ class EngineSettings:
         first_token_delay_seconds: Time to the first token, beside prefill.
         prefill_tokens_per_second: Uncached prompt tokens that are computed in a second; 0 for at once.
         cache_blocks: Blocks of the prefix cache; 0 turns it off.
+        publishes_kv_events: Whether changes of the prefix cache are told over ZMQ.
         kv_blocks: Blocks that `vllm:kv_cache_usage_perc` divides by.
         kv_lease_seconds: How long a prefill's blocks wait for their decode.
         bad_kv_transfer: What unusable `kv_transfer_params` do to a decode engine: `crash` it, as vLLM's, or `error`.
@@ -40,6 +41,7 @@ class EngineSettings:
     first_token_delay_seconds: float = 0.0
     prefill_tokens_per_second: float = 0.0
     cache_blocks: int = 0
+    publishes_kv_events: bool = False
     kv_blocks: int = 4096
     kv_lease_seconds: float = 30.0
     bad_kv_transfer: Literal["crash", "error"] = "crash"

@@ -19,6 +19,7 @@ class EngineStatistics:
         num_cached_tokens: Prompt tokens found in the prefix cache.
         requests: Requests by endpoint.
         legs: Generate requests by leg.
+        ranks: Generate requests by the data-parallel rank that they name; those that name none aren't here.
         finished: Choices by finish reason.
     """
 
@@ -31,6 +32,7 @@ class EngineStatistics:
     num_cached_tokens: int = 0
     requests: Counter[str] = field(default_factory=Counter)
     legs: Counter[str] = field(default_factory=Counter)
+    ranks: Counter[str] = field(default_factory=Counter)
     finished: Counter[str] = field(default_factory=Counter)
 
     def as_json(self) -> dict[str, Any]:
@@ -45,6 +47,7 @@ class EngineStatistics:
             "num_cached_tokens": self.num_cached_tokens,
             "requests": dict(self.requests),
             "legs": dict(self.legs),
+            "ranks": dict(self.ranks),
             "finished": dict(self.finished),
         }
 

@@ -59,6 +59,9 @@ class GenerateEndpoint:
         body = decode_request(await request.read())
         self._core.statistics.requests["generate"] += 1
         self._core.statistics.legs[body.leg] += 1
+        rank = request.headers.get("X-data-parallel-rank")
+        if rank is not None:
+            self._core.statistics.ranks[rank] += 1
         base_id = request.headers.get("X-Request-Id") or body.request_id or uuid.uuid4().hex
         return Generation(body, f"generate-tokens-{base_id}", self._faults.strike(body.leg, "generate"))
 

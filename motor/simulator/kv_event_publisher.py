@@ -20,6 +20,7 @@ class KvEventPublisher:
     Attributes:
         address: Where to subscribe, once it has started.
         replay_address: Where to ask for past batches.
+        is_muted: True keeps batches for replay only, as if the network lost them.
         answers_replays: False leaves replay requests unanswered.
 
     Args:
@@ -32,6 +33,7 @@ class KvEventPublisher:
         self.address = "tcp://127.0.0.1:*"
         self.replay_address = "tcp://127.0.0.1:*"
         self.answers_replays = True
+        self.is_muted = False
         self.num_replays = 0
         self._topic = topic.encode()
         self._rank = data_parallel_rank
@@ -152,7 +154,7 @@ class KvEventPublisher:
         payload = _encode([self._seconds, self._pending, self._rank])
         self._pending = []
         self._kept.append((number, payload))
-        for _ in range(0 if is_lost else times):
+        for _ in range(0 if is_lost or self.is_muted else times):
             self.send(number, payload)
         return number
 

@@ -72,13 +72,13 @@ def management_application(edge: Edge, readiness: Readiness, decisions_of: Decis
     """Return the application that operators reach."""
 
     async def request_timing(request: Request) -> Response:
-        times = edge.recent.times_of(request.query_params.get("request_id", ""))
+        times = edge.recent.times_of(_logged_id(request))
         if times is None:
             return JSONResponse({"detail": "unknown request"}, status_code=404)
         return JSONResponse({f"{stage}_ms": milliseconds for stage, milliseconds in times.items()})
 
     async def schedule(request: Request) -> Response:
-        request_id = request.query_params.get("request_id", "")
+        request_id = _logged_id(request)
         decisions = decisions_of(request_id)
         if decisions is None:
             return JSONResponse({"detail": "unknown request"}, status_code=404)
@@ -91,6 +91,14 @@ def management_application(edge: Edge, readiness: Readiness, decisions_of: Decis
             *_status_routes(edge, readiness),
         ]
     )
+
+
+def _logged_id(request: Request) -> str:
+    """Return the request id that an operator asks for; the answer's own id, which has a prefix, will do as well."""
+    request_id = request.query_params.get("request_id", "")
+    for api in Api:
+        request_id = request_id.removeprefix(api.id_prefix)
+    return request_id
 
 
 def _status_routes(edge: Edge, readiness: Readiness) -> list[Route]:

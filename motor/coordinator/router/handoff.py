@@ -136,7 +136,7 @@ class HandoffTopology:
     @asynccontextmanager
     async def _prefilled(self, attempt: Attempt, request: TokenizedRequest) -> AsyncIterator[Handover]:
         """Run the prefill leg; on leaving, blocks that no decode has taken are freed."""
-        demand = demand_of(attempt.base_request_id, request).for_prefill()
+        demand = demand_of(attempt.request_id, request).for_prefill()
         async with self._scheduler.reserve(
             (Role.PREFILL,), demand, attempt.excluded_instances, attempt.clock
         ) as reservation:
@@ -160,7 +160,7 @@ class HandoffTopology:
                     await _shielded(self._free(attempt, request, handover))
 
     def _decoding(self, attempt: Attempt, request: TokenizedRequest) -> AbstractAsyncContextManager[Reservation]:
-        demand = demand_of(attempt.base_request_id, request).for_decode()
+        demand = demand_of(attempt.request_id, request).for_decode()
         return self._scheduler.reserve((Role.DECODE,), demand, attempt.excluded_instances, attempt.clock)
 
     @staticmethod

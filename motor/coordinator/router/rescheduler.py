@@ -175,7 +175,9 @@ class _Attempts:
         self._num_faults = 0
         self._delay_seconds = 0.0
         rescheduler._budget.pay_in()
-        self.attempt = Attempt(client.api.id_prefix + client.peer_id, clock, forward_headers=client.forward_headers)
+        self.attempt = Attempt(
+            client.api.id_prefix + client.peer_id, client.peer_id, clock, forward_headers=client.forward_headers
+        )
 
     async def next_attempt(self, fault: EngineFault, plan: RetryPlan, num_committed: int = 0) -> None:
         """Prepare the next attempt, after a delay; or raise the fault if there must be none."""

@@ -15,7 +15,8 @@ class Attempt:
     """One try at one prompt.
 
     Attributes:
-        base_request_id: The client's request id; the same over all attempts.
+        base_request_id: The public id of the client's request, from which engine request ids are made.
+        request_id: The same request as logs know it.
         number: 0 for the first.
         excluded_instances: Ids of instances that failed this request already.
         forward_headers: Headers for every peer.
@@ -23,6 +24,7 @@ class Attempt:
     """
 
     base_request_id: str
+    request_id: str
     clock: StageClock
     number: int = 0
     excluded_instances: frozenset[str] = frozenset()

@@ -110,7 +110,7 @@ class Metaserver:
 
     async def _run(self, expected: _Expected, posted: Mapping[str, Any]) -> GenerateResponse:
         attempt, request = expected.attempt, expected.request
-        demand = demand_of(attempt.base_request_id, request).for_prefill()
+        demand = demand_of(attempt.request_id, request).for_prefill()
         async with self.scheduler.reserve(
             (Role.PREFILL,), demand, attempt.excluded_instances, attempt.clock
         ) as reservation:
@@ -192,7 +192,7 @@ class TriggerTopology:
         self, attempt: Attempt, request: TokenizedRequest, *, is_stream: bool
     ) -> AsyncIterator[tuple[str, EngineRequest]]:
         """Reserve a decode instance and expect its call; a failed prefill ends the block with prefill's fault."""
-        demand = demand_of(attempt.base_request_id, request).for_decode()
+        demand = demand_of(attempt.request_id, request).for_decode()
         async with (
             self._scheduler.reserve((Role.DECODE,), demand, attempt.excluded_instances, attempt.clock) as reservation,
             _ended_by_prefill(attempt, request) as expected,

@@ -66,5 +66,5 @@ class UnionTopology:
 
     def _reserved(self, attempt: Attempt, request: TokenizedRequest) -> AbstractAsyncContextManager[Reservation]:
         return self._scheduler.reserve(
-            self._roles, demand_of(attempt.base_request_id, request), attempt.excluded_instances, attempt.clock
+            self._roles, demand_of(attempt.request_id, request), attempt.excluded_instances, attempt.clock
         )

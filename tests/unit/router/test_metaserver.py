@@ -34,7 +34,7 @@ class FailingScheduler:
 async def test_prefill_may_fail_as_its_decode_ends() -> None:
     scheduler = FailingScheduler()
     metaserver = Metaserver(cast(Scheduler, scheduler), cast(TokenEngineClient, None), "http://here")
-    attempt = Attempt("id", StageClock(time.perf_counter))
+    attempt = Attempt("id", "id", StageClock(time.perf_counter))
     request = TokenizedRequest(0, SemanticTokenIds((1,)), {"max_tokens": 1})
     async with asyncio.timeout(None) as scope:
         with metaserver.expecting(_Expected(attempt, request, scope)) as url:
